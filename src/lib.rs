@@ -1,0 +1,4 @@
+//! The core of echo.
+pub mod ids;
+pub mod spec;
+pub mod sync;

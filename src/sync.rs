@@ -1,0 +1,64 @@
+//! The only door to atomics, fences and the futex: std's and the kernel's in a build, loom's under
+//! `--cfg echo_loom`.
+//!
+//! The cfg is our own, since tokio reacts to `cfg(loom)`. `clippy.toml` forbids the std types elsewhere.
+
+#[cfg(not(echo_loom))]
+mod imp {
+    #![expect(clippy::disallowed_types, reason = "this is the door")]
+    pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+
+    use std::time::Duration;
+
+    use rustix::io::Errno;
+    use rustix::thread::futex;
+
+    /// Sleeps while the word holds `seen`, for at most `slice`. Returns for any reason or none: the caller
+    /// looks again. Works on a read-only shared mapping.
+    pub fn futex_wait(word: &AtomicU32, seen: u32, slice: Duration) {
+        let slice = rustix::time::Timespec {
+            tv_sec: slice.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: slice.subsec_nanos().into(),
+        };
+        // Without PRIVATE: the word is shared between processes. Every error (EAGAIN: the word had changed,
+        // EINTR, ETIMEDOUT, EFAULT where a hostile peer spoiled the mapping) means the same: look again.
+        let _: Result<(), Errno> = futex::wait(word, futex::Flags::empty(), seen, Some(&slice));
+    }
+
+    /// Wakes everybody who sleeps on the word.
+    pub fn futex_wake_all(word: &AtomicU32) {
+        // An error is possible only for an address that is not mapped; there is then nobody to wake.
+        let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+    }
+}
+
+#[cfg(echo_loom)]
+mod imp {
+    pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+
+    use std::time::Duration;
+
+    use loom::sync::{Condvar, Mutex};
+
+    loom::lazy_static! {
+        /// One queue for all words: wakes are spurious for the others, which a futex may always be.
+        static ref SLEEPERS: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
+    }
+
+    /// Sleeps while the word holds `seen`; without the slice, so that a lost wake is a deadlock that loom
+    /// reports. The kernel compares the word under its own lock, as this does.
+    pub fn futex_wait(word: &AtomicU32, seen: u32, _slice: Duration) {
+        let guard = SLEEPERS.0.lock().unwrap();
+        if word.load(Ordering::SeqCst) == seen {
+            drop(SLEEPERS.1.wait(guard).unwrap());
+        }
+    }
+
+    /// Wakes everybody.
+    pub fn futex_wake_all(_word: &AtomicU32) {
+        let _guard = SLEEPERS.0.lock().unwrap();
+        SLEEPERS.1.notify_all();
+    }
+}
+
+pub use imp::*;

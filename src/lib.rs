@@ -2,3 +2,4 @@
 pub mod ids;
 pub mod spec;
 pub mod sync;
+pub mod wire;

@@ -26,7 +26,7 @@ pub const MAX_BLOCKS: u32 = 1 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Encode, Decode)]
 #[expect(missing_docs, reason = "the names say it all")]
 pub enum DType {
-    Bool,
+    Bool = 1,
     U8,
     U16,
     U32,
@@ -153,7 +153,7 @@ impl fmt::Display for ArraySpec {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
 pub enum Pin {
     /// Creating the table fails.
-    Required,
+    Required = 1,
     /// The table is created, a warning is logged, and `table show` says what was got.
     #[default]
     BestEffort,
@@ -166,7 +166,7 @@ pub enum Pin {
 pub enum HugePages {
     /// Huge pages where the machine gives them, small ones where it does not; reported.
     #[default]
-    Auto,
+    Auto = 1,
     /// Creating the table fails where the machine does not give them.
     Required,
     /// Small pages.

@@ -25,6 +25,25 @@ mod imp {
         let _: Result<(), Errno> = futex::wait(word, futex::Flags::empty(), seen, Some(&slice));
     }
 
+    /// Sleeps while the word's low half is that of `seen`. The half is only ever looked at by the kernel: in
+    /// Rust the word is one word.
+    pub fn futex_wait_low(word: &AtomicU64, seen: u64, slice: Duration) {
+        futex_wait(low_half(word), seen as u32, slice);
+    }
+
+    /// Wakes everybody who sleeps on the word's low half.
+    pub fn futex_wake_low(word: &AtomicU64) {
+        futex_wake_all(low_half(word));
+    }
+
+    /// The address that the kernel compares and keys on. Nothing loads or stores through it here.
+    pub fn low_half(word: &AtomicU64) -> &AtomicU32 {
+        const { assert!(cfg!(target_endian = "little"), "the low half comes first") };
+        let half: *const AtomicU32 = std::ptr::from_ref(word).cast();
+        // SAFETY: in bounds of the word's 8 bytes, aligned to 8, alive for as long as the word's borrow.
+        unsafe { &*half }
+    }
+
     /// Wakes everybody who sleeps on the word.
     pub fn futex_wake_all(word: &AtomicU32) {
         // An error is possible only for an address that is not mapped; there is then nobody to wake.
@@ -52,6 +71,20 @@ mod imp {
         if word.load(Ordering::SeqCst) == seen {
             drop(SLEEPERS.1.wait(guard).unwrap());
         }
+    }
+
+    /// As [`futex_wait`], for a whole word.
+    pub fn futex_wait_low(word: &AtomicU64, seen: u64, _slice: Duration) {
+        let guard = SLEEPERS.0.lock().unwrap();
+        if word.load(Ordering::SeqCst) == seen {
+            drop(SLEEPERS.1.wait(guard).unwrap());
+        }
+    }
+
+    /// Wakes everybody.
+    pub fn futex_wake_low(_word: &AtomicU64) {
+        let _guard = SLEEPERS.0.lock().unwrap();
+        SLEEPERS.1.notify_all();
     }
 
     /// Wakes everybody.

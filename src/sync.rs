@@ -1,11 +1,10 @@
 //! The only door to atomics, fences and the futex: std's and the kernel's in a build, loom's under
 //! `--cfg echo_loom`.
 //!
-//! The cfg is our own, since tokio reacts to `cfg(loom)`. `clippy.toml` forbids the std types elsewhere.
+//! The cfg is our own, since tokio reacts to `cfg(loom)`. A test (`tests/one_door_to_atomics.rs`) forbids std's elsewhere.
 
 #[cfg(not(echo_loom))]
 mod imp {
-    #![expect(clippy::disallowed_types, reason = "this is the door")]
     pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
     use std::time::Duration;

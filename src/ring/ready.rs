@@ -152,6 +152,14 @@ pub fn complete(control: &Control, block: BlockIndex, seq: BlockSeq) -> Completi
     Completion::default()
 }
 
+/// The daemon's: the block will never be complete, and nobody writes it any more.
+pub fn give_up(control: &Control, block: BlockIndex, seq: BlockSeq) {
+    let broken = ReadyWord { seq, state: BlockState::Broken, granted: true };
+    // release: pairs with the reader's acquire in `look`
+    control.ready(block).store(broken.encode(), Ordering::Release);
+    wake(control, block);
+}
+
 /// The daemon's: from now on the completer wakes. Before the grant is sent.
 pub fn set_granted(control: &Control, block: BlockIndex) {
     // acq-rel, same word as the completer's CAS

@@ -158,6 +158,7 @@ pub enum Call {
 
 /// From the daemon.
 #[derive(Clone, PartialEq, Debug, Encode, Decode)]
+#[expect(clippy::large_enum_variant, reason = "decoded, matched and gone")]
 #[repr(u8)]
 pub enum Event {
     /// The hello is accepted. Carries one descriptor: the client page.

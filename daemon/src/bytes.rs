@@ -1,7 +1,8 @@
 //! A number of bytes, as people write it: `64 GiB`, `512MiB`, `4096`.
 //!
-//! Exact: no fractions, no rounding, an overflow is an error, and what is printed parses to the same number.
-//! Only powers of 1024 have a unit. `GB` is refused, since half of its readers would be wrong about it.
+//! Exact: no fractions, no rounding, an overflow is an error, and what is printed parses to the same
+//! number. Only powers of 1024 have a unit. `GB` is refused, since half of its readers would be wrong about
+//! it.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,7 @@
 //! The command line: what `echod --help` says, word for word.
 //!
-//! Settings are kept as text here. The configuration reads them, by the same rules and with the same messages as
-//! those of the environment and the file.
+//! Settings are kept as text here. The configuration reads them, by the same rules and with the same
+//! messages as those of the environment and the file.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ use crate::exit::Exit;
 const LONG_ABOUT: &str = "\
 Moves samples from rollout workers to trainers on one machine, through shared memory.
 
-echod owns the tables: page-locked ring buffers in shared memory. Workers and trainers \
-connect to its socket, get the memory of a table handed over, and from then on write and read there by themselves.";
+echod owns the tables: page-locked ring buffers in shared memory. Workers and trainers connect to its socket,
+get the memory of a table handed over, and from then on write and read there by themselves.";
 
 const AFTER_LONG_HELP: &str = "\
 Where a value comes from, the strongest first:
@@ -74,9 +74,10 @@ pub struct Cli {
 
     /// Listen on this socket
     ///
-    /// An absolute path. Default: $XDG_RUNTIME_DIR/echo/echod.sock, or /run/echo/echod.sock for root and where XDG_RUNTIME_DIR is not
-    /// set. A socket that a service manager hands over is used instead of any path.
-    #[arg(long, value_name = "PATH", help_heading = "Settings")]
+    /// An absolute path. Default: $XDG_RUNTIME_DIR/echo/echod.sock, or /run/echo/echod.sock for root
+    /// and where XDG_RUNTIME_DIR is not set. A socket that a service manager hands over is used
+    /// instead of any path.
+    #[arg(long, value_name = "PATH", help_heading = "Settings", verbatim_doc_comment)]
     pub socket: Option<OsString>,
 
     /// Host memory for all tables, such as "64 GiB" [default: half of the memory]

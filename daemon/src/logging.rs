@@ -1,7 +1,7 @@
 //! Where the daemon tells what it does: the journal, or text on standard error.
 //!
-//! Under systemd standard error is a stream into the journal, and `JOURNAL_STREAM` names it by device and inode.
-//! Only if that is still the file behind descriptor 2 do events go to the journal itself, with their
+//! Under systemd standard error is a stream into the journal, and `JOURNAL_STREAM` names it by device and
+//! inode. Only if that is still the file behind descriptor 2 do events go to the journal itself, with their
 //! fields; somebody who redirects standard error to a file has it in the file.
 //!
 //! There is no JSON here: the journal exports it (`journalctl -o json`).

@@ -27,14 +27,17 @@ fn main() -> ExitCode {
     if cli.print_config {
         return match io::stdout().lock().write_all(config.to_toml().as_bytes()) {
             // A reader such as `head` may have seen enough.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(Exit::IoErr, error),
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                fail(Exit::IoErr, anyhow::Error::from(error).context("cannot print the configuration"))
+            }
             _ => Exit::Ok.into(),
         };
     }
     if let Err(error) = logging::init(&config, &surroundings) {
         return fail(error.exit(), error);
     }
-    tracing::error!(socket = %config.socket.value.display(), "this build cannot serve, only print its configuration");
+    let socket = config.socket.value.display();
+    tracing::error!(%socket, "this build cannot serve, only print its configuration");
     Exit::Unavailable.into()
 }
 

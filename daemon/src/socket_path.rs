@@ -1,12 +1,13 @@
 //! Which path the daemon listens on.
 //!
-//! `--socket`, then `ECHO_SOCKET`, then `socket` in the file, then what a person would look for first: a daemon
-//! that a user starts for herself lives in her runtime directory, one that root or a service manager starts for
-//! the machine lives in `/run/echo`. A service that runs as an ordinary user has no `XDG_RUNTIME_DIR`, so it
-//! counts as the machine's. Root counts as the machine's also from a login that has one.
+//! `--socket`, then `ECHO_SOCKET`, then `socket` in the file, then what a person would look for first: a
+//! daemon that a user starts for herself lives in her runtime directory, one that root or a service manager
+//! starts for the machine lives in `/run/echo`. A service that runs as an ordinary user has no
+//! `XDG_RUNTIME_DIR`, so it counts as the machine's. Root counts as the machine's also from a login that
+//! has one.
 //!
-//! A socket inherited from a service manager is older than any of these: whoever opens the socket looks for it
-//! first.
+//! A socket inherited from a service manager is older than any of these: whoever opens the socket looks for
+//! it first.
 
 use std::path::{Path, PathBuf};
 

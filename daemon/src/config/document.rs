@@ -1,9 +1,9 @@
 //! The configuration file as it stands, before its values mean anything: keys, values, lines.
 //!
-//! Every error names the file and the line. Unknown keys are errors, found when a section is opened: a typo is
-//! reported as such, and not as the missing of the key that was meant. This walks the parsed document
-//! rather than deriving a deserializer, because that one names neither the table and array nor the key that was
-//! meant.
+//! Every error names the file and the line. Unknown keys are errors, found when a section is opened: a typo
+//! is reported as such, and not as the missing of the key that was meant. This walks the parsed document
+//! rather than deriving a deserializer, because that one names neither the table and array nor the key that
+//! was meant.
 
 use std::path::Path;
 

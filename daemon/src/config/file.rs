@@ -1,8 +1,8 @@
 //! Which file the daemon reads, and what it says.
 //!
 //! One file, not a chain of them: what a file says is then the whole of what files say. `--config`, then
-//! `ECHO_CONFIG` name it, and one that is named must be there. Else it is the first that exists of the user's
-//! own (not for root) and the machine's; neither needs to.
+//! `ECHO_CONFIG` name it, and one that is named must be there. Else it is the first that exists of the
+//! user's own (not for root) and the machine's; neither needs to.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -37,7 +37,7 @@ const KEYS: [&str; Key::ALL.len() + 1] = {
 pub enum FileError {
     #[error("cannot read the configuration file {}, which {named_by} names", printable(.path))]
     Named { path: PathBuf, named_by: Origin, source: io::Error },
-    #[error("cannot read the configuration file {}: repair it, or name another one by --config", printable(.path))]
+    #[error("cannot read the configuration file {}: name another one by --config", printable(.path))]
     Unnamed { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Document(#[from] DocumentError),

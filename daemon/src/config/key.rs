@@ -1,7 +1,8 @@
 //! The settings by name: one spelling for the flag, the variable, the file and the messages.
 //!
 //! The three names of a setting follow from one another (`host_budget`, `--host-budget`,
-//! `ECHO_HOST_BUDGET`); a test holds them to it. Tables are no setting: they are declared in the file alone.
+//! `ECHO_HOST_BUDGET`); a test holds them to it. Tables are no setting: they are declared in the file
+//! alone.
 
 /// One setting.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -1,8 +1,8 @@
 //! What the daemon is told: flags, environment, one file, defaults, in this order of strength.
 //!
-//! Every value knows where it came from, and `--print-config` shows it. Values are checked here once, by the same
-//! rules wherever they came from; the rest of the daemon takes them as they are. A value that a stronger one
-//! replaces is not looked at.
+//! Every value knows where it came from, and `--print-config` shows it. Values are checked here once, by
+//! the same rules wherever they came from; the rest of the daemon takes them as they are. A value that a
+//! stronger one replaces is not looked at.
 //!
 //! This does not open, create or listen on anything, and changes nothing after the start.
 

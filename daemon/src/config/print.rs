@@ -1,6 +1,7 @@
 //! The configuration as a file: every setting, its value, and where it came from in a comment.
 //!
-//! What is printed parses again, to the same values. Comments hold no control characters, whatever a path has.
+//! What is printed parses again, to the same values. Comments hold no control characters, whatever a path
+//! has.
 
 use std::fmt::{self, Write};
 

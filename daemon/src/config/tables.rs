@@ -1,7 +1,7 @@
 //! The `[[table]]` declarations: tables that exist from the start, without a client that creates them.
 //!
-//! A declaration becomes a [`TableSpec`] that is valid, or an error that names the file, the line, the table and
-//! the array.
+//! A declaration becomes a [`TableSpec`] that is valid, or an error that names the file, the line, the
+//! table and the array.
 
 use echo::spec::{ArraySpec, DType, HugePages, MAX_BATCH, MAX_BLOCKS, Pin, SpecError, TableSpec};
 use thiserror::Error;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use humantime::format_duration;
 use thiserror::Error;
 use tracing_subscriber::filter::{EnvFilter, LevelFilter, ParseError};
 
@@ -33,7 +34,7 @@ pub enum ValueError {
     Budget(Bytes),
     #[error("it is not a duration, such as \"2s\", \"500ms\" or \"1m 30s\"")]
     Duration(#[from] humantime::DurationError),
-    #[error("it must be from {} to {}", humantime::format_duration(*.0), humantime::format_duration(MAX_TIMEOUT))]
+    #[error("it must be from {} to {}", format_duration(*.0), format_duration(MAX_TIMEOUT))]
     Timeout(Duration),
     #[error("it cannot be the path of a socket")]
     Socket(#[from] SocketPathError),

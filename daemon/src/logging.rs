@@ -25,9 +25,7 @@ use crate::surroundings::Surroundings;
 pub enum LoggingError {
     #[error("the log filter {filter:?} cannot be parsed")]
     Filter { filter: String, source: ParseError },
-    #[error(
-        "cannot reach the journal, which log_format = \"journal\" asks for: use \"auto\" or \"text\" without one"
-    )]
+    #[error("cannot reach the journal, which log_format = \"journal\" asks for: try \"auto\" or \"text\"")]
     Journal { source: io::Error },
     #[error("a log has been set up in this process before")]
     Twice { source: TryInitError },

@@ -75,9 +75,7 @@ pub enum ConfigError {
     File(#[from] Box<FileError>),
     #[error("{}: {} cannot be {:?}", .told.origin, .key.name(), .told.value)]
     Value { key: Key, told: Box<Valued<String>>, source: ValueError },
-    #[error(
-        "cannot tell how much memory the machine has: say how much of it to use, as in --host-budget \"16 GiB\""
-    )]
+    #[error("cannot tell how much memory there is: say how much to use, as in --host-budget \"16 GiB\"")]
     Memory { source: io::Error },
 }
 

@@ -9,7 +9,7 @@ use crate::ids::{BlockIndex, Position};
 use crate::ring::reclaim::{self, Finding};
 use crate::ring::record::RecordedClaim;
 use crate::ring::{ready, space};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, fence};
 use crate::table::ledger::ORPHANS;
 use crate::table::member::{MemberKey, Writer};
 use crate::table::queue::{Poison, Queue, Violation};
@@ -97,8 +97,8 @@ impl Queue {
         }
     }
 
-    /// Settles what can be settled now.
-    pub(super) fn settle_orphans(&mut self) {
+    /// Settles what can be settled now; part of [`Queue::tick`].
+    pub fn settle_orphans(&mut self) {
         let mut orphans = std::mem::take(&mut self.orphans);
         orphans.retain_mut(|orphan| {
             while orphan.settled < orphan.claim.length {
@@ -125,7 +125,10 @@ impl Queue {
             Finding::NotClaimed | Finding::Offered => true,
             Finding::Covered => false,
             Finding::Committed => {
-                // The dead worker may have been the one to complete the block, or to wake its reader.
+                // The dead worker may have been the one to complete the block, or to wake its reader. The
+                // fence stands in for the one that it did not come to, between its commit, which we have
+                // seen, and its look at the other words: pairs with the fence in `commit`.
+                fence(Ordering::SeqCst);
                 if self.control.is_full(block) {
                     ready::complete(&self.control, block, self.geometry().seq(position));
                     ready::wake(&self.control, block);

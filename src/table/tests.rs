@@ -260,7 +260,7 @@ impl Bench {
         assert_eq!(samples.committed, self.committed.len() as u64);
         assert_eq!(samples.delivered, self.delivered.len() as u64);
         assert_eq!(samples.committed, samples.delivered + samples.pending);
-        for (_, reader) in self.queue().readers() {
+        for reader in self.queue().readers().values() {
             assert!(reader.held <= u32::from(reader.prefetch));
         }
     }

@@ -25,6 +25,7 @@ use bincode::{Decode, Encode};
 
 use crate::ids::{BlockSeq, ClientId, GrantNumber, LeaseToken, MemberId, TableId};
 use crate::spec::{ArraySpec, TableSpec};
+use crate::wire::tag::{NoTag, encode_by_discriminant};
 
 /// First word of every connection.
 pub const MAGIC: u64 = u64::from_be_bytes(*b"echo\x01\r\n\xff");
@@ -47,30 +48,31 @@ pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 
 /// From a client.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
-#[repr(u8)]
 pub enum Request {
+    #[doc(hidden)]
+    Zero(NoTag),
     /// First message of a connection. Frozen.
-    Hello(Hello) = 1,
+    Hello(Hello),
     /// May come instead of `Hello`, answered by `Event::Status`. Frozen.
-    Status = 2,
+    Status,
     /// Answered by `Event::Answer` with the same id. Calls can be pipelined.
     Call {
         /// The client's own number, not zero.
         id: u32,
         /// What is wanted.
         call: Call,
-    } = 3,
+    },
     /// The descriptors of the last message have arrived; the next ones may be sent.
-    Received = 4,
+    Received,
     /// Gives batches back; answered by `Event::Released`. Repeating it does no harm.
     Release {
         /// The reader.
         member: MemberId,
         /// What it shows; at most [`MAX_TOKENS`].
         tokens: Vec<LeaseToken>,
-    } = 5,
+    },
     /// Everything is unmapped, and the connection ends.
-    Goodbye = 6,
+    Goodbye,
 }
 
 /// Who a client is. Frozen.
@@ -94,22 +96,23 @@ pub struct Hello {
 
 /// What a client asks for.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
-#[repr(u8)]
 pub enum Call {
+    #[doc(hidden)]
+    Zero(NoTag),
     /// A table. One of that name with an equal spec is as good.
-    CreateTable(TableSpec) = 1,
+    CreateTable(TableSpec),
     /// The table ends for everybody attached.
     DropTable {
         /// Its name.
         name: String,
-    } = 2,
+    },
     /// The right to write samples.
     AttachWriter {
         /// The table's name.
         table: String,
         /// What the client believes a sample is; a difference is refused.
         arrays: Option<Vec<ArraySpec>>,
-    } = 3,
+    },
     /// The right to read batches.
     AttachReader {
         /// The table's name.
@@ -118,76 +121,77 @@ pub enum Call {
         arrays: Option<Vec<ArraySpec>>,
         /// How many batches may be granted ahead, 1 to [`MAX_PREFETCH`].
         prefetch: u16,
-    } = 4,
+    },
     /// This writer commits no more samples. When the last has said so the table ends.
     FinishWriter {
         /// The writer.
         member: MemberId,
-    } = 5,
+    },
     /// The writer's claim record is marked DROPPED: the daemon takes the claim over and clears the record.
     DropClaim {
         /// The writer.
         member: MemberId,
-    } = 6,
+    },
     /// The member's memory is unmapped. What a reader holds goes to others.
     Detach {
         /// The writer or reader.
         member: MemberId,
-    } = 7,
+    },
     /// The tables, by name.
     ListTables {
         /// The last name of the page before.
         after: Option<String>,
-    } = 8,
+    },
     /// One table, in full.
     ShowTable {
         /// Its name.
         name: String,
-    } = 9,
+    },
     /// The clients, by id.
     ListClients {
         /// The last id of the page before.
         after: Option<ClientId>,
-    } = 10,
+    },
     /// What is being waited for at one table.
     Why {
         /// Its name.
         name: String,
-    } = 11,
+    },
 }
 
 /// From the daemon.
 #[derive(Clone, PartialEq, Debug, Encode, Decode)]
 #[expect(clippy::large_enum_variant, reason = "decoded, matched and gone")]
-#[repr(u8)]
 pub enum Event {
+    #[doc(hidden)]
+    Zero(NoTag),
     /// The hello is accepted. Carries one descriptor: the client page.
-    Welcome(Welcome) = 1,
+    Welcome(Welcome),
     /// The connection is not wanted, and closes. Frozen.
-    Refused(Refused) = 2,
+    Refused(Refused),
     /// Frozen.
-    Status(Status) = 3,
+    Status(Status),
     /// To the call of that id. `Answer::Attached` carries two descriptors: data, control.
     Answer {
         /// The call's id.
         id: u32,
         /// What became of it.
         answer: Answer,
-    } = 4,
+    },
     /// Batches that this reader, and no other, will read.
     Granted {
         /// The reader.
         member: MemberId,
         /// In ascending number.
         grants: Vec<Grant>,
-    } = 5,
+    },
     /// These tokens are worth nothing any more.
     Released {
         /// The reader.
         member: MemberId,
         /// As many as were in the message that this answers.
         count: u32,
-    } = 6,
+    },
     /// A writer may claim no more; a reader will get no more grants, and those it holds whose sequence is
     /// `end` or later come to nothing.
     Ended {
@@ -197,12 +201,12 @@ pub enum Event {
         reason: EndReason,
         /// First block sequence that will not be delivered.
         end: BlockSeq,
-    } = 7,
+    },
     /// The daemon closes this connection.
     Closing {
         /// Why, and what to do.
         reason: String,
-    } = 8,
+    },
 }
 
 impl Event {
@@ -275,42 +279,43 @@ pub struct Status {
 
 /// What became of a call.
 #[derive(Clone, PartialEq, Debug, Encode, Decode)]
-#[repr(u8)]
 pub enum Answer {
+    #[doc(hidden)]
+    Zero(NoTag),
     /// Done.
-    Done = 1,
+    Done,
     /// Not done.
-    Refused(Refusal) = 2,
+    Refused(Refusal),
     /// The table is there.
     Table {
         /// Its id.
         table: TableId,
         /// Whether this call made it.
         created: bool,
-    } = 3,
+    },
     /// The member is attached.
-    Attached(Attachment) = 4,
+    Attached(Attachment),
     /// A page of tables.
     Tables {
         /// By name.
         rows: Vec<TableRow>,
         /// Whether another page follows.
         more: bool,
-    } = 5,
+    },
     /// One table.
-    TableDetails(TableDetails) = 6,
+    TableDetails(TableDetails),
     /// A page of clients.
     Clients {
         /// By id.
         rows: Vec<ClientRow>,
         /// Whether another page follows.
         more: bool,
-    } = 7,
+    },
     /// What is being waited for; empty if nothing is.
     Why {
         /// Longest first.
         waits: Vec<Wait>,
-    } = 8,
+    },
 }
 
 /// Why a call was not done.
@@ -323,7 +328,7 @@ pub struct Refusal {
 }
 
 /// The kinds of refusals.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RefusalKind {
     /// There is no table of that name.
     NoSuchTable = 1,
@@ -350,6 +355,8 @@ pub enum RefusalKind {
     /// The daemon could not, through no fault of the client's.
     Internal = 12,
 }
+
+encode_by_discriminant!(RefusalKind: NoSuchTable, SpecMismatch, InvalidSpec, Budget, Memory, Limit, Finished, Draining, Poisoned, NotPermitted, Invalid, Internal);
 
 /// What a member needs to map its table.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -390,7 +397,7 @@ pub struct Grant {
 }
 
 /// Why a member's stream ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EndReason {
     /// All writers have finished.
     Finished = 1,
@@ -401,6 +408,8 @@ pub enum EndReason {
     /// The table's shared state is spoilt.
     Poisoned = 4,
 }
+
+encode_by_discriminant!(EndReason: Finished, Dropped, Draining, Poisoned);
 
 /// One table in a list.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

@@ -53,7 +53,6 @@ fn requests_have_these_bytes() {
         (call(Call::DropTable { name: "t".into() }), "0305020174"),
         (call(Call::AttachWriter { table: "t".into(), arrays: None }), "030503017400"),
         (
-            "",
             call(Call::AttachReader { table: "t".into(), arrays: arrays(), prefetch: 2 }),
             "0305040174010101780c010402",
         ),
@@ -66,7 +65,6 @@ fn requests_have_these_bytes() {
         (call(Call::Why { name: "t".into() }), "03050b0174"),
         (Request::Received, "04"),
         (
-            "",
             Request::Release { member: MemberId(1), tokens: vec![LeaseToken([0xab; 16])] },
             "050101abababababababababababababababab",
         ),
@@ -110,7 +108,6 @@ fn events_have_these_bytes() {
         (answer(Answer::Refused(refusal)), "04050204016d".into()),
         (answer(Answer::Table { table: TableId(2), created: true }), "0405030201".into()),
         (
-            "",
             answer(Answer::Attached(attachment(spec()))),
             "040504010201740101780c0104fb00010808020108084020fd0000000000010000010000".into(),
         ),
@@ -118,13 +115,11 @@ fn events_have_these_bytes() {
         (answer(Answer::Clients { rows: vec![], more: true }), "0405070001".into()),
         (answer(Answer::Why { waits: vec![wait] }), "0405080101770166".to_owned() + "0001"),
         (
-            "",
             Event::Granted { member: MemberId(1), grants: vec![grant] },
             "0501010102".to_owned() + "03" + &"cd".repeat(16),
         ),
         (Event::Released { member: MemberId(1), count: 2 }, "060102".into()),
         (
-            "",
             Event::Ended { member: MemberId(1), reason: EndReason::Dropped, end: BlockSeq(3) },
             "07010203".into(),
         ),

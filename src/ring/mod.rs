@@ -22,6 +22,8 @@
 //! The protocol was explored state by state (`tests/protocol_model`), and this code by loom
 //! (`tests/ring_loom.rs`). Change the model first.
 
+#[cfg(not(echo_loom))]
+pub mod buf;
 pub mod claim;
 pub mod commit;
 pub mod control;

@@ -11,6 +11,7 @@
 mod imp {
     use std::ptr::NonNull;
 
+    use crate::memory::Mapping;
     use crate::sync::{AtomicU32, AtomicU64};
 
     /// A range of words. Cheap to index, not to make.
@@ -23,6 +24,7 @@ mod imp {
     #[expect(dead_code, reason = "held for its Drop")]
     enum Owner {
         Heap(Box<[AtomicU64]>),
+        Mapping(Mapping),
     }
 
     // SAFETY: the base points into memory that `_owner` keeps for as long as the value lives, both owners are
@@ -37,6 +39,12 @@ mod imp {
             let words: Box<[AtomicU64]> = (0..bytes.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
             let base = NonNull::from(&*words).cast::<u8>();
             Self { base, bytes: words.len() * 8, _owner: Owner::Heap(words) }
+        }
+
+        /// The words of a mapping. Of a read-only one they are only ever loaded, or the process dies.
+        pub fn mapped(mapping: Mapping) -> Self {
+            let (base, bytes) = (mapping.base(), mapping.len());
+            Self { base, bytes, _owner: Owner::Mapping(mapping) }
         }
 
         /// Bytes of the range.

@@ -1,4 +1,4 @@
-//! The daemon's command: parse, configure, set up the log.
+//! The daemon's command: parse, configure, set up the log, run.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -8,6 +8,7 @@ use echod::cli::{self, Cli};
 use echod::config::Config;
 use echod::exit::Exit;
 use echod::logging;
+use echod::run;
 use echod::surroundings::Surroundings;
 
 fn main() -> ExitCode {
@@ -36,9 +37,10 @@ fn main() -> ExitCode {
     if let Err(error) = logging::init(&config, &surroundings) {
         return fail(error.exit(), error);
     }
-    let socket = config.socket.value.display();
-    tracing::error!(%socket, "this build cannot serve, only print its configuration");
-    Exit::Unavailable.into()
+    match run::run(&config) {
+        Ok(()) => Exit::Ok.into(),
+        Err(error) => fail(error.exit(), error),
+    }
 }
 
 /// Says why on standard error, with all causes on one line.

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use rustix::mm::{Advice, ProtFlags};
 
 use crate::memory::error::MemoryError;
+use crate::memory::shared::Filling;
 use crate::memory::{fork, syscalls};
 
 /// What may be done to a mapping.
@@ -55,6 +56,18 @@ impl Mapping {
                 .map_err(MemoryError::os("keep a memory file from children", bytes as u64))?;
         }
         Ok(mapping)
+    }
+
+    /// Makes its pages resident, so that no touch of them can fail, and locks them as `filling` says. For the
+    /// owner of a file, before it is shared.
+    ///
+    /// # Errors
+    /// If the kernel has no memory, or does not lock it where that is required.
+    pub fn make_resident(&self, filling: &Filling) -> Result<(), MemoryError> {
+        let page = syscalls::page_size();
+        let bytes = self.bytes.next_multiple_of(page);
+        // SAFETY: mapped by `new`, in small pages; one that is not writable is refused by the kernel.
+        unsafe { filling.fill(self.base.as_ptr() as usize, bytes, page, false) }
     }
 
     /// Its first byte; page-aligned.

@@ -33,6 +33,18 @@ pub struct Sealed {
     bytes: u64,
 }
 
+impl AsFd for Unsealed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_file().as_fd()
+    }
+}
+
+impl AsFd for Sealed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 impl Unsealed {
     /// A file of that many zero bytes, none of which has memory yet. The name is for people who look into
     /// `/proc`.
@@ -48,11 +60,6 @@ impl Unsealed {
         let file = Memfd::try_from_fd(fd).map_err(|_| MemoryError::Descriptor("is no memfd".into()))?;
         file.add_seals(&SIZE_SEALS).map_err(seal_error(bytes))?;
         Ok(Self { file, bytes })
-    }
-
-    /// The descriptor.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_file().as_fd()
     }
 
     /// The descriptor once more.
@@ -107,11 +114,6 @@ impl Sealed {
     /// Its size.
     pub const fn bytes(&self) -> u64 {
         self.bytes
-    }
-
-    /// The descriptor.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 
     /// The descriptor.

@@ -40,6 +40,42 @@ impl Filling {
     pub fn not_locked(&self) -> Option<String> {
         self.not_locked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+
+    /// Makes a part that is mapped resident, and locks it as the table asks.
+    ///
+    /// # Safety
+    /// The part is mapped writable, in that granule.
+    pub(crate) unsafe fn fill(
+        &self,
+        at: usize,
+        bytes: usize,
+        granule: usize,
+        huge: bool,
+    ) -> Result<(), MemoryError> {
+        let advice = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
+        // SAFETY: mapped; the advice changes no content.
+        let advised = unsafe { syscalls::advise(at, bytes, advice) };
+        if huge {
+            advised.map_err(MemoryError::os("give huge pages", bytes as u64))?;
+        }
+        // A kernel that has no huge pages refuses the advice not to use them: no matter.
+        // SAFETY: mapped, in that granule.
+        unsafe { syscalls::populate(at, bytes, granule, self.threads, &*self.progress) }
+            .map_err(MemoryError::os("make shared memory resident", bytes as u64))?;
+        if self.pin == Pin::Off {
+            return Ok(());
+        }
+        // SAFETY: mapped.
+        let locked = unsafe { syscalls::lock(at, bytes) }.map_err(MemoryError::os(LOCK, bytes as u64));
+        match (locked, self.pin) {
+            (Err(error), Pin::BestEffort) => {
+                let mut not_locked = self.not_locked.lock().unwrap_or_else(PoisonError::into_inner);
+                not_locked.get_or_insert_with(|| error.to_string());
+                Ok(())
+            }
+            (result, _) => result,
+        }
+    }
 }
 
 enum Side {
@@ -90,38 +126,6 @@ impl SharedBacking {
         syscalls::punch_hole(self.file.as_fd(), self.offset + offset as u64, bytes as u64)
             .map_err(MemoryError::os("free shared memory", bytes as u64))
     }
-
-    fn fill(
-        at: usize,
-        bytes: usize,
-        granule: usize,
-        huge: bool,
-        filling: &Filling,
-    ) -> Result<(), MemoryError> {
-        let advice = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-        // SAFETY: mapped just now; the advice changes no content.
-        let advised = unsafe { syscalls::advise(at, bytes, advice) };
-        if huge {
-            advised.map_err(MemoryError::os("give huge pages", bytes as u64))?;
-        }
-        // A kernel that has no huge pages refuses the advice not to use them.
-        // SAFETY: mapped just now, in that granule.
-        unsafe { syscalls::populate(at, bytes, granule, filling.threads, &*filling.progress) }
-            .map_err(MemoryError::os("make shared memory resident", bytes as u64))?;
-        if filling.pin == Pin::Off {
-            return Ok(());
-        }
-        // SAFETY: mapped.
-        let locked = unsafe { syscalls::lock(at, bytes) }.map_err(MemoryError::os(LOCK, bytes as u64));
-        match (locked, filling.pin) {
-            (Err(error), Pin::BestEffort) => {
-                let mut not_locked = filling.not_locked.lock().unwrap_or_else(PoisonError::into_inner);
-                not_locked.get_or_insert_with(|| error.to_string());
-                Ok(())
-            }
-            (result, _) => result,
-        }
-    }
 }
 
 // SAFETY: the base is the range's start, which does not move. `commit` maps the file over the part, writable or
@@ -157,9 +161,12 @@ unsafe impl VirtualBacking for SharedBacking {
         let at = range.part(offset, bytes);
         let result = match &self.side {
             Side::Attacher(access) => self.map(at, offset, bytes, *access),
-            Side::Owner { filling, granule, huge } => self
-                .map(at, offset, bytes, Access::ReadWrite)
-                .and_then(|()| Self::fill(at, bytes, *granule, *huge, filling)),
+            Side::Owner { filling, granule, huge } => {
+                self.map(at, offset, bytes, Access::ReadWrite).and_then(|()| {
+                    // SAFETY: mapped just now, writable, in that granule.
+                    unsafe { filling.fill(at, bytes, *granule, *huge) }
+                })
+            }
         };
         if result.is_err() {
             // See above: what fails here has no consequence that somebody could see.

@@ -13,6 +13,9 @@ pub mod ledger;
 pub mod member;
 pub mod orphan;
 pub mod queue;
+#[cfg(not(echo_loom))]
+pub mod store;
+pub mod why;
 
 #[cfg(all(test, not(echo_loom)))]
 mod tests;

@@ -214,9 +214,15 @@ impl Queue {
         &self.readers
     }
 
-    /// The blocks in use, in their order, and to whom they are granted.
-    pub fn live_blocks(&self) -> impl Iterator<Item = (BlockSeq, BlockIndex, Option<GrantRecord>)> {
-        self.live.iter().map(|(&seq, &block)| (seq, block, self.ledger.grant(block)))
+    /// The blocks that are granted, in no order.
+    pub fn granted_blocks(&self) -> impl Iterator<Item = (BlockSeq, BlockIndex, GrantRecord)> {
+        let granted = self.by_token.values();
+        granted.filter_map(|&block| Some((self.ledger.seq(block), block, self.ledger.grant(block)?)))
+    }
+
+    /// How many blocks in use are granted to nobody.
+    pub fn ungranted_blocks(&self) -> usize {
+        self.ungranted.len()
     }
 
     /// A process may write from now on.

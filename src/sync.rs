@@ -35,6 +35,42 @@ mod imp {
         futex_wake_all(low_half(word));
     }
 
+    /// Sleeps while each of the words holds what is beside it, for at most `slice`. At most [`MAX_WORDS`] count.
+    pub fn futex_wait_any(words: &[(&AtomicU32, u32)], slice: Duration) {
+        let [first, rest @ ..] = words else { return };
+        let waiters: Vec<futex::Wait> = words
+            .iter()
+            .take(MAX_WORDS)
+            .map(|&(word, seen)| {
+                let mut wait = futex::Wait::new();
+                wait.val = seen.into();
+                // The kernel only compares what is there.
+                wait.uaddr = futex::WaitPtr::new(std::ptr::from_ref(word).cast_mut().cast());
+                wait.flags = futex::WaitFlags::SIZE_U32;
+                wait
+            })
+            .collect();
+        let clock = rustix::time::ClockId::Monotonic;
+        let now = rustix::time::clock_gettime(clock);
+        let nanos = now.tv_nsec + i64::from(slice.subsec_nanos());
+        let until = rustix::time::Timespec {
+            tv_sec: now.tv_sec.saturating_add_unsigned(slice.as_secs()).saturating_add(nanos / 1_000_000_000),
+            tv_nsec: nanos % 1_000_000_000,
+        };
+        // As in `futex_wait`, every other outcome means: look again.
+        let waited = futex::waitv(&waiters, futex::WaitvFlags::empty(), Some(&until), clock);
+        if waited == Err(Errno::NOSYS) {
+            // Kernels before 5.16 wait on one word: the others are looked at often.
+            let slice = if rest.is_empty() { slice } else { slice.min(FALLBACK_SLICE) };
+            futex_wait(first.0, first.1, slice);
+        }
+    }
+
+    /// Words on which one thread can sleep at a time: the kernel's limit.
+    pub const MAX_WORDS: usize = 128;
+    /// How long a sleeper overlooks all words but the first where the kernel cannot watch several.
+    const FALLBACK_SLICE: Duration = Duration::from_millis(10);
+
     /// The address that the kernel compares and keys on. Nothing loads or stores through it here.
     pub fn low_half(word: &AtomicU64) -> &AtomicU32 {
         const { assert!(cfg!(target_endian = "little"), "the low half comes first") };

@@ -5,7 +5,6 @@
 //! count against the daemon's own limit: without that, a client that never reads could stop it from serving
 //! anybody.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -17,13 +16,13 @@ use echo::wire::message::{
     BUILD, Event, Hello, LAYOUT_VERSION, MAGIC, MAX_MESSAGE, PROTOCOL_MAX, PROTOCOL_MIN, Refused, Request,
 };
 use echo::wire::socket::{self, Received, Sent};
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::io::{Interest, Ready};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::timeout;
 use tracing::debug;
 
-use crate::outbox::{Outbox, Outgoing};
+use crate::outbox::{Outbox, Outgoing, Outlet};
 use crate::readiness;
 use crate::supervisor::Input;
 
@@ -47,19 +46,18 @@ pub async fn serve(
         }
     };
     let Ok(socket) = readiness::watch(fd, Interest::READABLE | Interest::WRITABLE) else { return };
-    let mut wire =
-        Wire { socket, buffer: vec![0; MAX_MESSAGE + 1].into_boxed_slice(), unread: VecDeque::new() };
+    let mut wire = Wire { socket, buffer: vec![0; MAX_MESSAGE + 1].into_boxed_slice() };
     let greeted = timeout(hello_timeout, greet(&mut wire, peer, &inputs)).await;
     drop(pending);
     match greeted {
-        Ok(Ok(Some((client, outbox)))) => {
-            let reason = match talk(&mut wire, client, outbox, &inputs).await {
+        Ok(Ok(Some((client, outlet)))) => {
+            let reason = match talk(&mut wire, client, outlet, &inputs).await {
                 Ok(()) => "closed by echod".to_owned(),
                 Err(end) => {
                     if let End::Codec(error) = &end {
                         let closing = Event::Closing { reason: error.to_string() };
                         // One that does not read cannot be told.
-                        let _ = timeout(LAST_WORDS, wire.send(&closing, &[])).await;
+                        let _ = timeout(LAST_WORDS, wire.send(closing)).await;
                     }
                     end.to_string()
                 }
@@ -71,7 +69,7 @@ pub async fn serve(
         Ok(Err(end)) => debug!(%end, "a connection ended before its hello"),
         Err(_) => {
             let reason = format!("no hello within {hello_timeout:?}");
-            let _ = timeout(LAST_WORDS, wire.send(&Event::Refused(refused(reason)), &[])).await;
+            let _ = timeout(LAST_WORDS, wire.send(Event::Refused(refused(reason)))).await;
         }
     }
 }
@@ -96,34 +94,34 @@ async fn greet(
     wire: &mut Wire,
     peer: Peer,
     inputs: &mpsc::Sender<Input>,
-) -> Result<Option<(ClientId, mpsc::Receiver<Outgoing>)>, End> {
+) -> Result<Option<(ClientId, Outlet)>, End> {
     let hello = match wire.receive().await? {
         Request::Hello(hello) => hello,
         Request::Status => {
             let (reply, status) = oneshot::channel();
             inputs.send(Input::Status(reply)).await.map_err(|_| End::Stopping)?;
             let status = status.await.map_err(|_| End::Stopping)?;
-            wire.send(&Event::Status(status), &[]).await?;
+            wire.send(Event::Status(status)).await?;
             return Ok(None);
         }
         _ => {
-            wire.send(&Event::Refused(refused("the first message must be a hello".into())), &[]).await?;
+            wire.send(Event::Refused(refused("the first message must be a hello".into()))).await?;
             return Ok(None);
         }
     };
     if let Hello { magic, .. } = &hello
         && *magic != MAGIC
     {
-        wire.send(&Event::Refused(refused("the hello's magic is not echo's".into())), &[]).await?;
+        wire.send(Event::Refused(refused("the hello's magic is not echo's".into()))).await?;
         return Ok(None);
     }
-    let (outbox, messages) = Outbox::new();
+    let (outbox, outlet) = Outbox::new();
     let (accepted, result) = oneshot::channel();
     inputs.send(Input::Hello { peer, hello, outbox, accepted }).await.map_err(|_| End::Stopping)?;
     match result.await.map_err(|_| End::Stopping)? {
-        Ok(client) => Ok(Some((client, messages))),
+        Ok(client) => Ok(Some((client, outlet))),
         Err(refused) => {
-            wire.send(&Event::Refused(refused), &[]).await?;
+            wire.send(Event::Refused(refused)).await?;
             Ok(None)
         }
     }
@@ -143,107 +141,112 @@ fn refused(reason: String) -> Refused {
 async fn talk(
     wire: &mut Wire,
     client: ClientId,
-    mut outbox: mpsc::Receiver<Outgoing>,
+    mut outlet: Outlet,
     inputs: &mpsc::Sender<Input>,
 ) -> Result<(), End> {
     let mut acknowledged = true;
+    // One message is taken at a time: the queue behind it is what bounds how much may be unread.
+    let mut unsent: Option<Outgoing> = None;
+    let mut blocked = false;
     loop {
-        // What can be sent is sent before anything else is looked at.
-        while let Some(next) = wire.unread.front()
+        if let Some(next) = &unsent
+            && !blocked
             && (acknowledged || next.descriptors.is_empty())
         {
-            let fds: Vec<BorrowedFd<'_>> = next.descriptors.iter().map(|fd| fd.as_fd()).collect();
-            match wire.try_send(&next.event, &fds)? {
-                Sent::Done => acknowledged &= fds.is_empty(),
-                Sent::WouldBlock => break,
+            match wire.try_send(next)? {
+                Sent::Done => {
+                    acknowledged &= next.descriptors.is_empty();
+                    unsent = None;
+                }
+                Sent::WouldBlock => blocked = true,
             }
-            wire.unread.pop_front();
         }
-        let blocked = wire.unread.front().is_some_and(|next| acknowledged || next.descriptors.is_empty());
         let interest = if blocked { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
         tokio::select! {
             biased;
-            message = outbox.recv(), if wire.unread.len() < crate::outbox::OUTBOX => match message {
-                Some(message) => wire.unread.push_back(message),
-                None => return wire.last_words(acknowledged).await,
+            message = outlet.messages.recv(), if unsent.is_none() => match message {
+                Some(message) => unsent = Some(message),
+                None => return Ok(()),
             },
+            _ = &mut outlet.closed => return wire.last_words(unsent, outlet.messages).await,
             ready = wire.socket.ready(interest) => {
-                // Cleared before it is used up, so that what comes meanwhile is noticed. Sending is tried again
-                // at the loop's head.
-                ready?.clear_ready();
-                while let Some(request) = wire.try_receive()? {
-                    match request {
-                        Request::Received => acknowledged = true,
-                        request => inputs
-                            .send(Input::Request(client, request))
-                            .await
-                            .map_err(|_| End::Stopping)?,
+                let mut ready = ready?;
+                if ready.ready().is_writable() {
+                    // Cleared before the next attempt, so that what changes meanwhile is noticed.
+                    ready.clear_ready_matching(Ready::WRITABLE);
+                    blocked = false;
+                }
+                // One request a turn: a client that never stops asking must not keep its answers waiting.
+                match receive_now(&wire.socket, &mut wire.buffer)? {
+                    Some(Request::Received) => acknowledged = true,
+                    Some(request) => {
+                        drop(ready);
+                        inputs.send(Input::Request(client, request)).await.map_err(|_| End::Stopping)?;
                     }
+                    // What became readable since `ready` was made is not cleared by it.
+                    None => ready.clear_ready_matching(Ready::READABLE),
                 }
             }
         }
     }
 }
 
-/// A socket, its receive buffer, and what waits to be sent.
+/// A socket and its receive buffer.
 struct Wire {
     socket: AsyncFd<OwnedFd>,
     buffer: Box<[u8]>,
-    unread: VecDeque<Outgoing>,
 }
 
 impl Wire {
-    /// The next request, if one is there.
-    fn try_receive(&mut self) -> Result<Option<Request>, End> {
-        match socket::receive(self.socket.get_ref().as_fd(), &mut self.buffer)? {
-            // Descriptors from a client are never wanted; they are closed here if the kernel let them through.
-            Received::Packet(packet) => Ok(Some(codec::decode_request(&self.buffer[..packet.bytes])?)),
-            Received::WouldBlock => Ok(None),
-            Received::Closed => Err(End::Closed),
-        }
-    }
-
     async fn receive(&mut self) -> Result<Request, End> {
         loop {
             let mut ready = self.socket.readable().await?;
-            ready.clear_ready();
-            drop(ready);
-            if let Some(request) = self.try_receive()? {
-                return Ok(request);
+            match receive_now(&self.socket, &mut self.buffer)? {
+                Some(request) => return Ok(request),
+                None => ready.clear_ready(),
             }
         }
     }
 
-    fn try_send(&self, event: &Event, fds: &[BorrowedFd<'_>]) -> Result<Sent, End> {
-        let bytes = codec::encode_event(event)?;
-        Ok(socket::send(self.socket.get_ref().as_fd(), &bytes, fds)?)
+    fn try_send(&self, message: &Outgoing) -> Result<Sent, End> {
+        let fds: Vec<BorrowedFd<'_>> = message.descriptors.iter().map(|fd| fd.as_fd()).collect();
+        let bytes = codec::encode_event(&message.event)?;
+        Ok(socket::send(self.socket.get_ref().as_fd(), &bytes, &fds)?)
     }
 
-    async fn send(&self, event: &Event, fds: &[BorrowedFd<'_>]) -> Result<(), End> {
-        loop {
-            match self.try_send(event, fds)? {
-                Sent::Done => return Ok(()),
-                Sent::WouldBlock => {
-                    let mut ready = self.socket.writable().await?;
-                    ready.clear_ready();
-                }
-            }
+    /// Sends a message without descriptors, waiting until it can be sent.
+    async fn send(&self, event: Event) -> Result<(), End> {
+        let message = Outgoing { event, descriptors: Vec::new() };
+        while self.try_send(&message)? == Sent::WouldBlock {
+            self.socket.writable().await?.clear_ready();
         }
+        Ok(())
     }
 
     /// Sends what is left, as far as the client reads it.
-    async fn last_words(&mut self, acknowledged: bool) -> Result<(), End> {
-        let unread = std::mem::take(&mut self.unread);
+    async fn last_words(
+        &self,
+        unsent: Option<Outgoing>,
+        mut messages: mpsc::Receiver<Outgoing>,
+    ) -> Result<(), End> {
+        let left = unsent.into_iter().chain(std::iter::from_fn(|| messages.try_recv().ok()));
         let all = async {
-            for message in unread {
-                if message.descriptors.is_empty() {
-                    self.send(&message.event, &[]).await?;
-                } else if !acknowledged {
-                    break;
-                }
+            // Descriptors are of no use to one who is shown out.
+            for message in left.filter(|message| message.descriptors.is_empty()) {
+                self.send(message.event).await?;
             }
             Ok(())
         };
         timeout(LAST_WORDS, all).await.unwrap_or(Ok(()))
+    }
+}
+
+/// The next request, if one is there.
+fn receive_now(socket: &AsyncFd<OwnedFd>, buffer: &mut [u8]) -> Result<Option<Request>, End> {
+    match socket::receive(socket.get_ref().as_fd(), buffer)? {
+        // Descriptors from a client are never wanted; they are closed here if the kernel let them through.
+        Received::Packet(packet) => Ok(Some(codec::decode_request(&buffer[..packet.bytes])?)),
+        Received::WouldBlock => Ok(None),
+        Received::Closed => Err(End::Closed),
     }
 }

@@ -109,6 +109,10 @@ async fn serve(config: &Config, listener: OwnedFd) -> Result<(), RunError> {
     let listener = readiness::watch(listener, Interest::READABLE).map_err(RunError::Loop)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Loop)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Loop)?;
+    // Its default would end the daemon where a table is larger than RLIMIT_FSIZE allows; handled, the table is
+    // refused.
+    let too_large = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    let _too_large = signal(too_large).map_err(RunError::Loop)?;
     let mut supervising = tokio::spawn(supervisor.run(received));
     info!(socket = %config.socket.value.display(), "serving");
     // Without systemd there is nobody to notify.

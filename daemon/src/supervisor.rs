@@ -28,7 +28,7 @@ use crate::client::Client;
 use crate::client_page;
 use crate::exit_watch::ExitWatch;
 use crate::limits::Limits;
-use crate::outbox::{OUTBOX, Outbox};
+use crate::outbox::{OUTBOX, Outbox, Unsent};
 use crate::table::Table;
 
 pub(crate) mod creation;
@@ -215,7 +215,7 @@ impl Supervisor {
             hello.name.clone(),
             hello.build.clone(),
             self.now(),
-            outbox.clone(),
+            outbox,
             page,
             page_fd.clone(),
         );
@@ -228,8 +228,7 @@ impl Supervisor {
         };
         debug!(client = %id, pid = client.peer.pid(), uid = client.peer.uid(), name = client.name, "connected");
         self.clients.insert(id, client);
-        // A new outbox has room.
-        let _ = outbox.send_with(Event::Welcome(welcome), vec![page_fd]);
+        self.say_with(id, Event::Welcome(welcome), vec![page_fd]);
         Ok(id)
     }
 
@@ -326,7 +325,7 @@ impl Supervisor {
 
     fn say_with(&mut self, id: ClientId, event: Event, descriptors: Vec<Arc<OwnedFd>>) {
         let Some(outbox) = self.clients.get(&id).and_then(|client| client.outbox.as_ref()) else { return };
-        if outbox.send_with(event, descriptors).is_err() {
+        if outbox.send_with(event, descriptors) == Err(Unsent::Full) {
             let reason = format!("{} messages are unread", OUTBOX);
             self.expel(id, reason);
         }

@@ -119,22 +119,32 @@ impl Daemon {
         Self::start_with(&[])
     }
 
-    /// With these arguments beside the socket's. It is ready when this returns.
+    /// With these arguments beside the socket's.
     pub fn start_with(args: &[&str]) -> Self {
+        Self::start_role("daemon", args)
+    }
+
+    /// Another part that ends up as a daemon.
+    pub fn start_as(role: &str) -> Self {
+        Self::start_role(role, &[])
+    }
+
+    /// It is ready when this returns.
+    fn start_role(role: &str, args: &[&str]) -> Self {
         let directory = directory();
         std::fs::create_dir_all(&directory).unwrap();
         let ready = UnixDatagram::bind(directory.join("notify")).unwrap();
         ready.set_read_timeout(Some(LONG)).unwrap();
-        let actor = Self::spawn(&directory, args);
+        let actor = Self::spawn(role, &directory, args);
         let mut said = [0; 64];
         let n = ready.recv(&mut said).expect("echod says that it is ready");
         assert!(said[..n].starts_with(b"READY=1"), "{:?}", String::from_utf8_lossy(&said[..n]));
         Self { actor, directory }
     }
 
-    fn spawn(directory: &Path, args: &[&str]) -> Actor {
+    fn spawn(role: &str, directory: &Path, args: &[&str]) -> Actor {
         let socket = directory.join("echod.sock");
-        let role = format!("daemon --config /dev/null --socket {} {}", socket.display(), args.join(" "));
+        let role = format!("{role} --config /dev/null --socket {} {}", socket.display(), args.join(" "));
         Actor::spawn(role.trim(), &socket, |command| {
             command.env("NOTIFY_SOCKET", directory.join("notify")).env("ECHO_LOG", "warn");
         })
@@ -142,15 +152,15 @@ impl Daemon {
 
     /// Another daemon at the same place.
     pub fn rival(&self) -> Actor {
-        Self::spawn(&self.directory, &[])
+        Self::spawn("daemon", &self.directory, &[])
     }
 
     pub fn socket(&self) -> PathBuf {
         self.directory.join("echod.sock")
     }
 
-    pub fn directory(&self) -> &Path {
-        &self.directory
+    pub fn pid(&self) -> u32 {
+        self.actor.pid()
     }
 
     pub fn actor(&mut self) -> &mut Actor {

@@ -14,7 +14,7 @@ const EPISODES: usize = 100;
 /// Mean return at which the task counts as solved, of 500.
 pub const SOLVED: f32 = 475.0;
 /// Time between two lines of progress.
-const INTERVAL: Duration = Duration::from_millis(100);
+const INTERVAL: Duration = Duration::from_millis(250);
 
 /// The counters of a run. `Display` is the line of progress.
 pub struct Report {

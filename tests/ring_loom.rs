@@ -239,7 +239,7 @@ fn a_worker_that_dies(death: Death) {
         seen.sort_unstable();
         assert_eq!(seen, if death.has_committed() { [1, 2] } else { [2, 3] });
         let block = BlockIndex::new(0, 1).unwrap();
-        assert_eq!(queue.live_blocks().next().map(|(seq, at, _)| (seq, at)), Some((BlockSeq(0), block)));
+        assert_eq!(queue.granted_blocks().next().map(|(seq, at, _)| (seq, at)), Some((BlockSeq(0), block)));
         assert_eq!(queue.samples().pending, 2);
     });
 }

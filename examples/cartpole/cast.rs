@@ -38,8 +38,7 @@ pub fn direct(arguments: &Arguments) -> Result<ExitCode> {
     WeightsFile::new(directory.path()).publish(Learner::new(arguments.seed).policy())?;
 
     let mut random = fastrand::Rng::with_seed(arguments.seed);
-    let start_worker =
-        |seed| start(Role::Worker, directory.path(), &Arguments { seed, ..arguments.clone() });
+    let start_worker = |seed| start(Role::Worker, directory.path(), &Arguments { seed, ..arguments.clone() });
     let mut workers: Vec<Child> =
         (0..WORKERS).map(|_| start_worker(random.u64(..))).collect::<Result<_>>()?;
     let mut trainer = start(Role::Trainer, directory.path(), arguments)?;

@@ -9,6 +9,8 @@ use std::fmt;
 use bincode::{Decode, Encode};
 use thiserror::Error;
 
+use crate::wire::tag::encode_by_discriminant;
+
 /// Most arrays (leaves of the pytree) that one table may have: their spec must fit into one message.
 pub const MAX_ARRAYS: usize = 1024;
 /// Longest path of one array, in bytes.
@@ -23,10 +25,10 @@ pub const MAX_BATCH: u32 = 1 << 20;
 pub const MAX_BLOCKS: u32 = 1 << 20;
 
 /// An element's type: its kind as well as its size, so that `i32` is never taken for `f32`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Encode, Decode)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[expect(missing_docs, reason = "the names say it all")]
 pub enum DType {
-    Bool,
+    Bool = 1,
     U8,
     U16,
     U32,
@@ -46,6 +48,8 @@ pub enum DType {
     /// 8-bit float, 5 exponent bits, 2 mantissa bits.
     F8E5M2,
 }
+
+encode_by_discriminant!(DType: Bool, U8, U16, U32, U64, I8, I16, I32, I64, F16, BF16, F32, F64, Complex64, Complex128, F8E4M3, F8E5M2);
 
 impl DType {
     /// Every type, in the order of the wire.
@@ -150,10 +154,10 @@ impl fmt::Display for ArraySpec {
 }
 
 /// What a failing `mlock` means for a table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Pin {
     /// Creating the table fails.
-    Required,
+    Required = 1,
     /// The table is created, a warning is logged, and `table show` says what was got.
     #[default]
     BestEffort,
@@ -161,17 +165,21 @@ pub enum Pin {
     Off,
 }
 
+encode_by_discriminant!(Pin: Required, BestEffort, Off);
+
 /// Which pages a table's large arrays are made of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum HugePages {
     /// Huge pages where the machine gives them, small ones where it does not; reported.
     #[default]
-    Auto,
+    Auto = 1,
     /// Creating the table fails where the machine does not give them.
     Required,
     /// Small pages.
     Off,
 }
+
+encode_by_discriminant!(HugePages: Auto, Required, Off);
 
 /// A table: its name, the arrays of one sample, and its size.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

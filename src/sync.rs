@@ -1,11 +1,10 @@
 //! The only door to atomics, fences and the futex: std's and the kernel's in a build, loom's under
 //! `--cfg echo_loom`.
 //!
-//! The cfg is our own, since tokio reacts to `cfg(loom)`. `clippy.toml` forbids the std types elsewhere.
+//! The cfg is our own, since tokio reacts to `cfg(loom)`. A test (`tests/one_door_to_atomics.rs`) forbids std's elsewhere.
 
 #[cfg(not(echo_loom))]
 mod imp {
-    #![expect(clippy::disallowed_types, reason = "this is the door")]
     pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
     use std::time::Duration;
@@ -23,6 +22,61 @@ mod imp {
         // Without PRIVATE: the word is shared between processes. Every error (EAGAIN: the word had changed,
         // EINTR, ETIMEDOUT, EFAULT where a hostile peer spoiled the mapping) means the same: look again.
         let _: Result<(), Errno> = futex::wait(word, futex::Flags::empty(), seen, Some(&slice));
+    }
+
+    /// Sleeps while the word's low half is that of `seen`. The half is only ever looked at by the kernel: in
+    /// Rust the word is one word.
+    pub fn futex_wait_low(word: &AtomicU64, seen: u64, slice: Duration) {
+        futex_wait(low_half(word), seen as u32, slice);
+    }
+
+    /// Wakes everybody who sleeps on the word's low half.
+    pub fn futex_wake_low(word: &AtomicU64) {
+        futex_wake_all(low_half(word));
+    }
+
+    /// Sleeps while each of the words holds what is beside it, for at most `slice`. At most [`MAX_WORDS`] count.
+    pub fn futex_wait_any(words: &[(&AtomicU32, u32)], slice: Duration) {
+        let [first, rest @ ..] = words else { return };
+        let waiters: Vec<futex::Wait> = words
+            .iter()
+            .take(MAX_WORDS)
+            .map(|&(word, seen)| {
+                let mut wait = futex::Wait::new();
+                wait.val = seen.into();
+                // The kernel only compares what is there.
+                wait.uaddr = futex::WaitPtr::new(std::ptr::from_ref(word).cast_mut().cast());
+                wait.flags = futex::WaitFlags::SIZE_U32;
+                wait
+            })
+            .collect();
+        let clock = rustix::time::ClockId::Monotonic;
+        let now = rustix::time::clock_gettime(clock);
+        let nanos = now.tv_nsec + i64::from(slice.subsec_nanos());
+        let until = rustix::time::Timespec {
+            tv_sec: now.tv_sec.saturating_add_unsigned(slice.as_secs()).saturating_add(nanos / 1_000_000_000),
+            tv_nsec: nanos % 1_000_000_000,
+        };
+        // As in `futex_wait`, every other outcome means: look again.
+        let waited = futex::waitv(&waiters, futex::WaitvFlags::empty(), Some(&until), clock);
+        if waited == Err(Errno::NOSYS) {
+            // Kernels before 5.16 wait on one word: the others are looked at often.
+            let slice = if rest.is_empty() { slice } else { slice.min(FALLBACK_SLICE) };
+            futex_wait(first.0, first.1, slice);
+        }
+    }
+
+    /// Words on which one thread can sleep at a time: the kernel's limit.
+    pub const MAX_WORDS: usize = 128;
+    /// How long a sleeper overlooks all words but the first where the kernel cannot watch several.
+    const FALLBACK_SLICE: Duration = Duration::from_millis(10);
+
+    /// The address that the kernel compares and keys on. Nothing loads or stores through it here.
+    pub fn low_half(word: &AtomicU64) -> &AtomicU32 {
+        const { assert!(cfg!(target_endian = "little"), "the low half comes first") };
+        let half: *const AtomicU32 = std::ptr::from_ref(word).cast();
+        // SAFETY: in bounds of the word's 8 bytes, aligned to 8, alive for as long as the word's borrow.
+        unsafe { &*half }
     }
 
     /// Wakes everybody who sleeps on the word.
@@ -52,6 +106,20 @@ mod imp {
         if word.load(Ordering::SeqCst) == seen {
             drop(SLEEPERS.1.wait(guard).unwrap());
         }
+    }
+
+    /// As [`futex_wait`], for a whole word.
+    pub fn futex_wait_low(word: &AtomicU64, seen: u64, _slice: Duration) {
+        let guard = SLEEPERS.0.lock().unwrap();
+        if word.load(Ordering::SeqCst) == seen {
+            drop(SLEEPERS.1.wait(guard).unwrap());
+        }
+    }
+
+    /// Wakes everybody.
+    pub fn futex_wake_low(_word: &AtomicU64) {
+        let _guard = SLEEPERS.0.lock().unwrap();
+        SLEEPERS.1.notify_all();
     }
 
     /// Wakes everybody.

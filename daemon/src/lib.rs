@@ -1,1 +1,31 @@
-//! echod.
+//! The daemon: it owns the buffers of every table and hands them out over a Unix socket.
+//!
+//! Reading order:
+//!
+//! - [`run`]: from a configuration to a serving daemon, and to its end.
+//! - [`connection`]: one connection's packets; [`outbox`]: what is to be said to it; [`readiness`]: when.
+//! - [`supervisor`]: the one task that owns all [`table`]s and [`client`]s, within [`limits`].
+//! - [`exit_watch`]: the end of a process; [`client_page`]: what it leaves behind.
+//! - [`view`]: what the daemon shows of itself.
+//! - [`cli`], [`config`], [`surroundings`], [`socket_path`], [`bytes`]: how it is configured.
+//! - [`logging`], [`exit`]: where it tells what it does, and how it ends.
+#![forbid(unsafe_code)]
+
+pub mod bytes;
+pub mod cli;
+pub mod client;
+pub mod client_page;
+pub mod config;
+pub mod connection;
+pub mod exit;
+pub mod exit_watch;
+pub mod limits;
+pub mod logging;
+pub mod outbox;
+pub mod readiness;
+pub mod run;
+pub mod socket_path;
+pub mod supervisor;
+pub mod surroundings;
+pub mod table;
+pub mod view;

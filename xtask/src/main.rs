@@ -1,1 +1,82 @@
-fn main() {}
+//! Chores of this repository: `cargo xtask CHORE`.
+//!
+//! The continuous integration calls these and nothing else, so what passes here passes there.
+
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+const USAGE: &str = "\
+usage: cargo xtask CHORE
+
+  check   formatting, lints, documentation
+  test    everything: check, the tests, the protocol model, the ring under loom
+  model   the protocol, state by state
+  loom    the ring's code, under every order that memory allows";
+
+/// A command line, and what is set in its environment.
+struct Step {
+    arguments: &'static [&'static str],
+    environment: &'static [(&'static str, &'static str)],
+}
+
+const fn step(arguments: &'static [&'static str]) -> Step {
+    Step { arguments, environment: &[] }
+}
+
+const CHECK: [Step; 3] = [
+    step(&["fmt", "--all", "--check"]),
+    step(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+    Step { arguments: &["doc", "--workspace", "--no-deps"], environment: &[("RUSTDOCFLAGS", "-D warnings")] },
+];
+const TEST: [Step; 1] = [step(&["test", "--workspace"])];
+/// Millions of states: in a build with optimisation.
+const MODEL: [Step; 1] = [step(&["test", "--release", "--test", "protocol_model"])];
+/// Under a cfg of our own, since tokio reacts to `cfg(loom)`, and in a folder of its own, since that cfg rebuilds
+/// everything.
+const LOOM: [Step; 1] = [Step {
+    arguments: &["test", "--release", "--test", "ring_loom"],
+    environment: &[("RUSTFLAGS", "--cfg echo_loom"), ("CARGO_TARGET_DIR", "target/loom")],
+}];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let chores: &[&[Step]] = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["check"] => &[&CHECK],
+        ["test"] => &[&CHECK, &TEST, &MODEL, &LOOM],
+        ["model"] => &[&MODEL],
+        ["loom"] => &[&LOOM],
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(64);
+        }
+    };
+    for step in chores.iter().copied().flatten() {
+        if !run(step) {
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn run(step: &Step) -> bool {
+    let line = format!("cargo {}", step.arguments.join(" "));
+    eprintln!("xtask: {line}");
+    let started = Instant::now();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo).args(step.arguments).envs(step.environment.iter().copied()).status();
+    let seconds = started.elapsed().as_secs();
+    match status {
+        Ok(status) if status.success() => {
+            eprintln!("xtask: {line}: done in {seconds} s");
+            true
+        }
+        Ok(status) => {
+            eprintln!("xtask: {line}: {status} after {seconds} s");
+            false
+        }
+        Err(error) => {
+            eprintln!("xtask: {line}: {error}");
+            false
+        }
+    }
+}

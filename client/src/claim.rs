@@ -1,0 +1,80 @@
+//! Room for samples that are filled in place.
+
+use echo::ring::claim::Claim as Claimed;
+
+use crate::element::Element;
+use crate::writer::Writer;
+use crate::{Error, Result};
+
+/// Room for some samples, all in one batch: this thread's alone, until it is committed or dropped. Dropping it
+/// gives the room to others.
+pub struct Claim<'a> {
+    writer: &'a mut Writer,
+    claimed: Claimed,
+    committed: bool,
+}
+
+impl<'a> Claim<'a> {
+    pub(crate) const fn new(writer: &'a mut Writer, claimed: Claimed) -> Self {
+        Self { writer, claimed, committed: false }
+    }
+
+    /// How many samples.
+    #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
+    pub const fn len(&self) -> usize {
+        self.claimed.length as usize
+    }
+
+    /// The bytes of one array, of all samples in a row. What is in them is left over from before.
+    ///
+    /// # Panics
+    /// If the table has no such array.
+    pub fn array_mut(&mut self, array: usize) -> &mut [u8] {
+        let table = self.writer.table();
+        let first = table.slot(self.claimed.first_slot(&table.control));
+        let (start, bytes) = table.arrays.range_ptr(array, first, self.claimed.length);
+        // SAFETY: so many bytes of the writable mapping (checked by `range_ptr`), initialised by the kernel or by
+        // samples of before. Ours alone until we commit, which takes `self`: that is what a claim is; the slice
+        // borrows `self` mutably, and other arrays lie elsewhere.
+        unsafe { std::slice::from_raw_parts_mut(start.cast_mut(), bytes) }
+    }
+
+    /// The elements of one array, of all samples in a row.
+    ///
+    /// # Errors
+    /// If the array holds another type.
+    ///
+    /// # Panics
+    /// If the table has no such array.
+    pub fn array_mut_as<T: Element>(&mut self, array: usize) -> Result<&mut [T]> {
+        let spec = &self.writer.spec().arrays[array];
+        if spec.dtype != T::DTYPE {
+            return Err(Error::Element { array: spec.path.clone(), dtype: spec.dtype, asked: T::DTYPE });
+        }
+        let bytes = self.array_mut(array);
+        // SAFETY: every pattern of bytes is a `T` (the trait's promise).
+        let (before, elements, after) = unsafe { bytes.align_to_mut::<T>() };
+        debug_assert!(
+            before.is_empty() && after.is_empty(),
+            "arrays begin on pages and slots are whole elements"
+        );
+        Ok(elements)
+    }
+
+    /// Commits the samples. When this returns, they will be delivered, whatever dies afterwards.
+    ///
+    /// # Errors
+    /// If another worker spoilt the table's memory.
+    pub fn commit(mut self) -> Result<()> {
+        self.committed = true;
+        self.writer.commit(&self.claimed)
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if !self.committed {
+            self.writer.abandon(&self.claimed);
+        }
+    }
+}

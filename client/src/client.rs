@@ -1,0 +1,221 @@
+//! A connection to the daemon, as a person uses it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use echo::ids::{ClientId, TableId};
+use echo::memory::Access;
+use echo::spec::{ArraySpec, TableSpec};
+use echo::wire::message::{Answer, Attachment, Call, ClientRow, TableDetails, TableRow, Wait};
+use echo::wire::socket;
+
+use crate::connection::{Answered, Connection};
+use crate::inbox::Inbox;
+use crate::reader::{Reader, ReaderOptions};
+use crate::table::Table;
+use crate::writer::Writer;
+use crate::{Error, Result, search};
+
+/// How long a call may take by default.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// How much longer making a table may take, for each GiB of it: small pages take a second or three.
+const TIMEOUT_PER_GIB: Duration = Duration::from_secs(10);
+
+/// Where and how to connect.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// The daemon's socket; if none is named it is searched for (see [`search`]).
+    pub socket: Option<PathBuf>,
+    /// What this client is called in `echoctl`. The program's name, by default.
+    pub name: String,
+    /// How long connecting and every call may take, and every wait of a writer unless it is told otherwise.
+    pub timeout: Duration,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        let program = std::env::args_os().next().map(PathBuf::from);
+        let name = program.as_deref().and_then(|path| path.file_name()).unwrap_or_default();
+        Self { socket: None, name: name.to_string_lossy().into_owned(), timeout: TIMEOUT }
+    }
+}
+
+/// A connection to the daemon. Cloning gives another handle to the same one; it ends with the last handle,
+/// writer, reader and batch.
+#[derive(Clone)]
+pub struct Client {
+    connection: Arc<Connection>,
+}
+
+/// A table that is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CreatedTable {
+    /// Its id, for as long as the daemon knows it.
+    pub id: TableId,
+    /// Whether this call made it; else it was there, with an equal spec.
+    pub created: bool,
+}
+
+impl Client {
+    /// Connects to the daemon that is found, with the default options.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect_default() -> Result<Self> {
+        Self::connect(&ConnectOptions::default())
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// If no daemon listens, it does not answer in time, or it refuses this version.
+    pub fn connect(options: &ConnectOptions) -> Result<Self> {
+        let path = search(options.socket.as_deref())?;
+        let socket = socket::connect(&path, Instant::now() + options.timeout)
+            .map_err(|source| Error::Connect { path, source })?;
+        let connection = Connection::greet(socket, &options.name, options.timeout)?;
+        Ok(Self { connection: Arc::new(connection) })
+    }
+
+    /// This client's id, as `echoctl` shows it.
+    pub fn id(&self) -> ClientId {
+        self.connection.welcome().client
+    }
+
+    /// Makes a table, or finds one of that name with an equal spec. Returns when its memory is resident, which
+    /// takes a second a GiB.
+    ///
+    /// # Errors
+    /// If there is a table of that name with another spec (the error shows the difference), if the spec is none
+    /// that a table can have, or if a budget or the kernel refuses the memory.
+    pub fn create_table(&self, spec: &TableSpec) -> Result<CreatedTable> {
+        let bytes = spec.sample_bytes().saturating_mul(u64::from(spec.batch_size) * u64::from(spec.capacity));
+        let gib = u32::try_from(bytes >> 30).unwrap_or(u32::MAX);
+        let timeout = self.connection.timeout().saturating_add(TIMEOUT_PER_GIB.saturating_mul(gib));
+        match self.connection.call(Call::CreateTable(spec.clone()), timeout)?.answer {
+            Answer::Table { table, created } => Ok(CreatedTable { id: table, created }),
+            other => Err(wrong(&other)),
+        }
+    }
+
+    /// Ends a table for everybody. Its memory goes back when nobody has it mapped any more.
+    ///
+    /// # Errors
+    /// If there is none, or it is another user's.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.call(Call::DropTable { name: name.into() }).map(drop)
+    }
+
+    /// The right to write samples into a table. If `arrays` is given it must be what the table's samples are.
+    ///
+    /// # Errors
+    /// If there is no such table, its arrays are others, or it has ended.
+    pub fn attach_writer(&self, table: &str, arrays: Option<&[ArraySpec]>) -> Result<Writer> {
+        let call = Call::AttachWriter { table: table.into(), arrays: arrays.map(<[_]>::to_vec) };
+        let (table, attachment, inbox) = self.attach(call, Access::ReadWrite)?;
+        Writer::new(self.connection.clone(), table, &attachment, inbox)
+    }
+
+    /// The right to read batches out of a table. If `arrays` is given it must be what the table's samples are.
+    ///
+    /// # Errors
+    /// If there is no such table, its arrays are others, or the prefetch depth is none.
+    pub fn attach_reader(
+        &self,
+        table: &str,
+        arrays: Option<&[ArraySpec]>,
+        options: ReaderOptions,
+    ) -> Result<Reader> {
+        let arrays = arrays.map(<[_]>::to_vec);
+        let call = Call::AttachReader { table: table.into(), arrays, prefetch: options.prefetch };
+        let (table, attachment, inbox) = self.attach(call, Access::ReadOnly)?;
+        Ok(Reader::new(self.connection.clone(), table, &attachment, inbox))
+    }
+
+    fn attach(&self, call: Call, access: Access) -> Result<(Table, Attachment, Arc<Inbox>)> {
+        let answered = self.connection.call(call, self.connection.timeout())?;
+        let Answered { answer: Answer::Attached(attachment), descriptors, inbox: Some(inbox) } = answered
+        else {
+            return Err(wrong(&answered.answer));
+        };
+        let member = attachment.member;
+        match Table::map(&attachment, descriptors, access) {
+            Ok(table) => Ok((table, attachment, inbox)),
+            Err(error) => {
+                self.connection.detach(member);
+                Err(error)
+            }
+        }
+    }
+
+    /// All tables, by name.
+    ///
+    /// # Errors
+    /// If the daemon does not answer.
+    pub fn list_tables(&self) -> Result<Vec<TableRow>> {
+        let mut all: Vec<TableRow> = Vec::new();
+        loop {
+            match self.call(Call::ListTables { after: all.last().map(|row| row.name.clone()) })? {
+                Answer::Tables { rows, more } => {
+                    let ends = !more || rows.is_empty();
+                    all.extend(rows);
+                    if ends {
+                        return Ok(all);
+                    }
+                }
+                other => return Err(wrong(&other)),
+            }
+        }
+    }
+
+    /// One table, in full.
+    ///
+    /// # Errors
+    /// If there is none of that name.
+    pub fn show_table(&self, name: &str) -> Result<TableDetails> {
+        match self.call(Call::ShowTable { name: name.into() })? {
+            Answer::TableDetails(details) => Ok(details),
+            other => Err(wrong(&other)),
+        }
+    }
+
+    /// All clients, by id.
+    ///
+    /// # Errors
+    /// If the daemon does not answer.
+    pub fn list_clients(&self) -> Result<Vec<ClientRow>> {
+        let mut all: Vec<ClientRow> = Vec::new();
+        loop {
+            match self.call(Call::ListClients { after: all.last().map(|row| row.client) })? {
+                Answer::Clients { rows, more } => {
+                    let ends = !more || rows.is_empty();
+                    all.extend(rows);
+                    if ends {
+                        return Ok(all);
+                    }
+                }
+                other => return Err(wrong(&other)),
+            }
+        }
+    }
+
+    /// What is being waited for at a table, and who holds it up; longest first.
+    ///
+    /// # Errors
+    /// If there is no such table.
+    pub fn why(&self, name: &str) -> Result<Vec<Wait>> {
+        match self.call(Call::Why { name: name.into() })? {
+            Answer::Why { waits } => Ok(waits),
+            other => Err(wrong(&other)),
+        }
+    }
+
+    fn call(&self, call: Call) -> Result<Answer> {
+        Ok(self.connection.call(call, self.connection.timeout())?.answer)
+    }
+}
+
+fn wrong(answer: &Answer) -> Error {
+    Error::Announced(format!("the answer makes no sense: {answer:?}"))
+}

@@ -1,0 +1,353 @@
+//! The socket, and the thread that listens to it.
+//!
+//! One thread a connection receives everything: answers go to the callers that wait for them, grants and ends
+//! into the inboxes of their members. It never calls into anybody's code and never waits for anybody, so it can
+//! always be joined. Sending is done by whoever has something to say, one packet at a time.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use echo::ids::{LeaseToken, MemberId};
+use echo::memory::fork::forked;
+use echo::memory::memfd::Sealed;
+use echo::memory::{Access, Mapping};
+use echo::ring::record::{ClientPage, Record};
+use echo::ring::words::Words;
+use echo::wire::codec;
+use echo::wire::message::{
+    Answer, BUILD, Call, Event, Hello, LAYOUT_VERSION, MAGIC, MAX_MESSAGE, PROTOCOL_MAX, PROTOCOL_MIN,
+    Request, Welcome,
+};
+use echo::wire::socket::{self, Received, Sent};
+
+use crate::inbox::Inbox;
+use crate::{Error, Result};
+
+/// Stack of the listening thread: it decodes messages of at most 64 KiB, on the heap.
+const STACK: usize = 256 * 1024;
+
+/// How long the listening thread tries to send what it has to.
+const LONG: Duration = Duration::from_secs(10);
+
+/// A connection.
+pub(crate) struct Connection {
+    shared: Arc<Shared>,
+    page: ClientPage,
+    welcome: Welcome,
+    timeout: Duration,
+    listener: Option<JoinHandle<()>>,
+}
+
+/// What the thread and the callers share.
+struct Shared {
+    socket: OwnedFd,
+    state: Mutex<State>,
+    answered: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    last_call: u32,
+    /// Calls that are waited for; what was answered, once it was.
+    calls: HashMap<u32, Option<Answered>>,
+    inboxes: HashMap<MemberId, Arc<Inbox>>,
+    gone: Option<String>,
+}
+
+/// An answer, and what came with it.
+pub(crate) struct Answered {
+    pub(crate) answer: Answer,
+    pub(crate) descriptors: Vec<OwnedFd>,
+    /// Of a member that was attached: in place before its first grant could arrive.
+    pub(crate) inbox: Option<Arc<Inbox>>,
+}
+
+impl Connection {
+    /// Says hello over a connected socket.
+    pub(crate) fn greet(socket: OwnedFd, name: &str, timeout: Duration) -> Result<Self> {
+        let deadline = Instant::now() + timeout;
+        let hello = Request::Hello(Hello {
+            magic: MAGIC,
+            protocol_min: PROTOCOL_MIN,
+            protocol_max: PROTOCOL_MAX,
+            layout: LAYOUT_VERSION,
+            features: 0,
+            build: BUILD.into(),
+            name: name.into(),
+        });
+        send(&socket, &hello, deadline)?;
+        let (event, descriptors) = receive(&socket, deadline)?;
+        let (welcome, page) = match event {
+            Event::Welcome(welcome) => {
+                let page = client_page(&welcome, descriptors)?;
+                (welcome, page)
+            }
+            Event::Refused(refused) => return Err(Error::Version(Box::new(refused))),
+            Event::Closing { reason } => return Err(Error::Gone { reason }),
+            other => return Err(unexpected(&other)),
+        };
+        send(&socket, &Request::Received, deadline)?;
+        let shared = Arc::new(Shared { socket, state: Mutex::default(), answered: Condvar::new() });
+        let listening = shared.clone();
+        let listener = std::thread::Builder::new()
+            .name("echo-client".into())
+            .stack_size(STACK)
+            .spawn(move || listening.listen())
+            .map_err(Error::Thread)?;
+        Ok(Self { shared, page, welcome, timeout, listener: Some(listener) })
+    }
+
+    /// What the daemon said at the beginning.
+    pub(crate) const fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    /// How long calls may take.
+    pub(crate) const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// A writer's record in the client page.
+    pub(crate) fn record(&self, index: u32) -> Option<Record<'_>> {
+        self.page.record(index)
+    }
+
+    /// Asks for something and waits for the answer; a refusal is an error.
+    pub(crate) fn call(&self, call: Call, timeout: Duration) -> Result<Answered> {
+        let id = self.send_call(call, true)?;
+        let deadline = Instant::now() + timeout;
+        let mut state = self.shared.state();
+        loop {
+            if let Some(Some(_)) = state.calls.get(&id)
+                && let Some(Some(answered)) = state.calls.remove(&id)
+            {
+                return match answered.answer {
+                    Answer::Refused(refusal) => Err(Error::Refused(refusal)),
+                    _ => Ok(answered),
+                };
+            }
+            if let Some(reason) = state.gone.clone() {
+                state.calls.remove(&id);
+                return Err(Error::Gone { reason });
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                // An answer that comes after all finds nobody.
+                state.calls.remove(&id);
+                return Err(Error::TimedOut { what: "the answer of echod", after: timeout });
+            }
+            let waited = self.shared.answered.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Asks for something whose answer says nothing.
+    pub(crate) fn tell(&self, call: Call) -> Result<()> {
+        self.send_call(call, false).map(drop)
+    }
+
+    /// Sends a call, and keeps a place for its answer before that can come.
+    fn send_call(&self, call: Call, answered: bool) -> Result<u32> {
+        if forked() {
+            return Err(Error::Forked);
+        }
+        let id = {
+            let mut state = self.shared.state();
+            if let Some(reason) = &state.gone {
+                return Err(Error::Gone { reason: reason.clone() });
+            }
+            let id = state.next_call();
+            if answered {
+                state.calls.insert(id, None);
+            }
+            id
+        };
+        let sent = send(&self.shared.socket, &Request::Call { id, call }, Instant::now() + self.timeout);
+        sent.map(|()| id).map_err(|error| {
+            let mut state = self.shared.state();
+            state.calls.remove(&id);
+            match &state.gone {
+                Some(reason) => Error::Gone { reason: reason.clone() },
+                None => error,
+            }
+        })
+    }
+
+    /// Gives batches back, if that can be said now.
+    pub(crate) fn release(&self, member: MemberId, tokens: &[LeaseToken]) -> Result<Sent> {
+        let request = Request::Release { member, tokens: tokens.to_vec() };
+        let bytes = codec::encode_request(&request)?;
+        Ok(socket::send(self.shared.socket.as_fd(), &bytes, &[])?)
+    }
+
+    /// A member's memory is unmapped.
+    pub(crate) fn detach(&self, member: MemberId) {
+        if forked() {
+            return;
+        }
+        self.shared.state().inboxes.remove(&member);
+        // A daemon that cannot be told sees the socket close.
+        let _ = self.tell(Call::Detach { member });
+    }
+}
+
+impl State {
+    fn next_call(&mut self) -> u32 {
+        self.last_call = self.last_call.checked_add(1).unwrap_or(1);
+        self.last_call
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if forked() {
+            return;
+        }
+        // All members are detached: they hold the connection. A daemon that cannot be told sees the socket close.
+        if let Ok(bytes) = codec::encode_request(&Request::Goodbye) {
+            let _ = socket::send(self.shared.socket.as_fd(), &bytes, &[]);
+        }
+        // Ends the thread's wait, and with it the thread.
+        let _ = rustix::net::shutdown(&self.shared.socket, rustix::net::Shutdown::Both);
+        if let Some(listener) = self.listener.take() {
+            let _ = listener.join();
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // What is behind the lock is changed by single calls that do not panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Receives until the connection ends, and then tells everybody.
+    fn listen(&self) {
+        let mut buffer = vec![0; MAX_MESSAGE + 1];
+        let reason = loop {
+            match self.listen_once(&mut buffer) {
+                Ok(None) => {}
+                Ok(Some(reason)) => break reason,
+                Err(error) => break error.to_string(),
+            }
+        };
+        let mut state = self.state();
+        state.gone = Some(reason.clone());
+        self.answered.notify_all();
+        for inbox in state.inboxes.values() {
+            inbox.tell(|told| told.gone = Some(reason.clone()));
+        }
+    }
+
+    /// Receives one message. Some reason if it was the last.
+    fn listen_once(&self, buffer: &mut [u8]) -> Result<Option<String>> {
+        let (event, descriptors) = match socket::receive(self.socket.as_fd(), buffer)? {
+            Received::Closed => return Ok(Some("its socket has closed".into())),
+            Received::WouldBlock => {
+                let wait = socket::wait_for_packet(self.socket.as_fd());
+                wait.map_err(|source| socket::SocketError::Os { doing: "wait for", source })?;
+                return Ok(None);
+            }
+            Received::Packet(packet) => checked(&buffer[..packet.bytes], packet.descriptors)?,
+        };
+        if !descriptors.is_empty() {
+            send(&self.socket, &Request::Received, Instant::now() + LONG)?;
+        }
+        let mut state = self.state();
+        match event {
+            Event::Answer { id, answer } => {
+                // In place before the next message, which may be a grant for it.
+                let inbox = match &answer {
+                    Answer::Attached(attachment) if state.calls.contains_key(&id) => {
+                        let inbox = Arc::new(Inbox::default());
+                        state.inboxes.insert(attachment.member, inbox.clone());
+                        Some(inbox)
+                    }
+                    _ => None,
+                };
+                if let Some(place) = state.calls.get_mut(&id) {
+                    *place = Some(Answered { answer, descriptors, inbox });
+                    self.answered.notify_all();
+                } else if let Answer::Attached(attachment) = answer {
+                    // Its caller has given up. What nobody knows of must not be granted batches.
+                    let (id, call) = (state.next_call(), Call::Detach { member: attachment.member });
+                    drop(state);
+                    send(&self.socket, &Request::Call { id, call }, Instant::now() + LONG)?;
+                }
+            }
+            Event::Granted { member, grants } => {
+                if let Some(inbox) = state.inboxes.get(&member) {
+                    inbox.tell(|told| told.grants.extend(grants));
+                }
+            }
+            Event::Ended { member, reason, end } => {
+                if let Some(inbox) = state.inboxes.get(&member) {
+                    inbox.tell(|told| told.ended = Some((reason, end)));
+                }
+            }
+            // Packets are not lost while a connection lives, so there is nothing to be repeated.
+            Event::Released { .. } => {}
+            Event::Closing { reason } => return Ok(Some(reason)),
+            other @ (Event::Welcome(_) | Event::Refused(_) | Event::Status(_)) => {
+                return Err(unexpected(&other));
+            }
+            Event::Zero(no) => match no {},
+        }
+        Ok(None)
+    }
+}
+
+/// Sends a message, waiting until it can be sent.
+pub(crate) fn send(socket: &OwnedFd, request: &Request, deadline: Instant) -> Result<()> {
+    let bytes = codec::encode_request(request)?;
+    let started = Instant::now();
+    while socket::send(socket.as_fd(), &bytes, &[])? == Sent::WouldBlock {
+        let wait = socket::wait_writable(socket.as_fd(), deadline);
+        if !wait.map_err(|source| socket::SocketError::Os { doing: "wait for", source })? {
+            return Err(Error::TimedOut { what: "sending to echod", after: started.elapsed() });
+        }
+    }
+    Ok(())
+}
+
+/// Receives a message, waiting until one comes.
+pub(crate) fn receive(socket: &OwnedFd, deadline: Instant) -> Result<(Event, Vec<OwnedFd>)> {
+    let mut buffer = vec![0; MAX_MESSAGE + 1];
+    let started = Instant::now();
+    loop {
+        match socket::receive(socket.as_fd(), &mut buffer)? {
+            Received::Packet(packet) => return checked(&buffer[..packet.bytes], packet.descriptors),
+            Received::Closed => return Err(Error::Gone { reason: "its socket has closed".into() }),
+            Received::WouldBlock => {
+                let wait = socket::wait_readable(socket.as_fd(), deadline);
+                if !wait.map_err(|source| socket::SocketError::Os { doing: "wait for", source })? {
+                    return Err(Error::TimedOut { what: "echod's first answer", after: started.elapsed() });
+                }
+            }
+        }
+    }
+}
+
+/// A message with as many descriptors as it says.
+fn checked(bytes: &[u8], descriptors: Vec<OwnedFd>) -> Result<(Event, Vec<OwnedFd>)> {
+    let event = codec::decode_event(bytes)?;
+    let (expected, got) = (event.descriptors(), descriptors.len());
+    if got != expected {
+        return Err(Error::Announced(format!("{got} descriptors came where {expected} belong")));
+    }
+    Ok((event, descriptors))
+}
+
+fn client_page(welcome: &Welcome, mut descriptors: Vec<OwnedFd>) -> Result<ClientPage> {
+    let descriptor = descriptors.pop().ok_or_else(|| Error::Announced("no client page came".into()))?;
+    let file = Sealed::received(descriptor, welcome.page_bytes, Access::ReadWrite)?;
+    let mapping = Mapping::new(&file, welcome.page_bytes as usize, Access::ReadWrite)?;
+    ClientPage::attach(Words::mapped(mapping)).ok_or_else(|| Error::Announced("it is no client page".into()))
+}
+
+fn unexpected(event: &Event) -> Error {
+    Error::Announced(format!("a message makes no sense here: {event:?}"))
+}

@@ -1,0 +1,92 @@
+//! What can go wrong, as sentences that say what to do, and as methods for programs.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use echo::memory::MemoryError;
+use echo::ring::claim::ClaimError;
+use echo::ring::commit::CommitError;
+use echo::spec::DType;
+use echo::wire::codec::CodecError;
+use echo::wire::message::{EndReason, Refusal, RefusalKind, Refused};
+use echo::wire::socket::SocketError;
+use thiserror::Error as ThisError;
+
+/// A call that was not done.
+#[derive(Debug, ThisError)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the messages say it all")]
+pub enum Error {
+    #[error("no echod was found at {tried}: start it, or say where it listens with ECHO_SOCKET")]
+    NoDaemon { tried: String },
+    #[error("cannot connect to echod at {path}: is it running, and may this user write to its socket")]
+    Connect { path: PathBuf, source: SocketError },
+    #[error("echod refuses this client: {} (echod {} speaks versions {} to {})",
+        .0.reason, .0.build, .0.protocol_min, .0.protocol_max)]
+    Version(Box<Refused>),
+    #[error("{}", .0.message)]
+    Refused(Refusal),
+    #[error("echod is gone: {reason}")]
+    Gone { reason: String },
+    #[error("{what} took longer than {after:?}")]
+    TimedOut { what: &'static str, after: Duration },
+    #[error("the wait was cancelled")]
+    Cancelled,
+    #[error("this process was forked from the one that connected: connect again in the child")]
+    Forked,
+    #[error("table {table:?} {}", ended(*.reason))]
+    Closed { table: String, reason: EndReason },
+    #[error("array {array:?} of {samples} samples is {expected} bytes, and {got} were given")]
+    Length { array: String, samples: usize, expected: usize, got: usize },
+    #[error("the table has {expected} arrays, and {got} were given")]
+    Arrays { expected: usize, got: usize },
+    #[error("array {array:?} holds {dtype}, which is not {asked}")]
+    Element { array: String, dtype: DType, asked: DType },
+    #[error("{done} of {of} samples were written, and then: {source}")]
+    Partly { done: usize, of: usize, source: Box<Error> },
+    #[error("the memory of the table cannot be used")]
+    Memory(#[from] MemoryError),
+    #[error("the table's memory is not what echod announced: {0}")]
+    Announced(String),
+    #[error("the table's memory is spoilt")]
+    Claim(#[from] ClaimError),
+    #[error("the sample could not be committed")]
+    Commit(#[from] CommitError),
+    #[error("the message cannot be sent")]
+    Codec(#[from] CodecError),
+    #[error("the socket fails")]
+    Socket(#[from] SocketError),
+    #[error("a thread cannot be started")]
+    Thread(#[source] std::io::Error),
+}
+
+impl Error {
+    /// Whether the same call may succeed later, with nothing else changed.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::NoDaemon { .. } | Self::Connect { .. } | Self::TimedOut { .. } | Self::Cancelled => true,
+            Self::Refused(refusal) => {
+                matches!(refusal.kind, RefusalKind::Budget | RefusalKind::Limit | RefusalKind::Draining)
+            }
+            Self::Partly { source, .. } => source.is_retryable(),
+            _ => false,
+        }
+    }
+
+    /// What kind of refusal it is, if the daemon refused the call.
+    pub fn refusal(&self) -> Option<RefusalKind> {
+        match self {
+            Self::Refused(refusal) => Some(refusal.kind),
+            _ => None,
+        }
+    }
+}
+
+fn ended(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::Finished => "has ended: all its writers have finished",
+        EndReason::Dropped => "was dropped",
+        EndReason::Draining => "has ended, since echod is stopping",
+        EndReason::Poisoned => "is poisoned: one of its workers spoilt its memory",
+    }
+}

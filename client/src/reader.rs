@@ -1,0 +1,296 @@
+//! The trainer's side: batches out.
+//!
+//! The daemon grants batches ahead of time; a batch that is complete costs a few loads. Batches come in the
+//! order of their grants. A batch is given back when it is dropped, by a message: several are said at once
+//! while others are at hand, and at once where the workers may be waiting for it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use echo::ids::{BlockIndex, BlockSeq, LeaseToken, MemberId};
+use echo::memory::fork::forked;
+use echo::ring::ready::{self, Readiness};
+use echo::spec::TableSpec;
+use echo::sync::{AtomicU32, MAX_WORDS, low_half};
+use echo::wire::message::{Attachment, MAX_TOKENS};
+use echo::wire::socket::Sent;
+
+use crate::batch::Batch;
+use crate::connection::Connection;
+use crate::inbox::{Canceller, Inbox, InboxState, sleep};
+use crate::table::Table;
+use crate::{Error, Result};
+
+/// How a reader reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReaderOptions {
+    /// How many batches may be granted ahead: those that are out count. At least 2 lets the next batch fill while
+    /// one is read.
+    pub prefetch: u16,
+}
+
+impl Default for ReaderOptions {
+    fn default() -> Self {
+        Self { prefetch: 2 }
+    }
+}
+
+/// The right to read batches out of a table. Each batch goes to one reader.
+pub struct Reader {
+    attached: Arc<Attached>,
+}
+
+/// What batches keep alive. It is unmapped, and then detached, when the last of them is gone.
+pub(crate) struct Attached {
+    table: Option<Table>,
+    connection: Arc<Connection>,
+    member: MemberId,
+    inbox: Arc<Inbox>,
+    leases: Mutex<Leases>,
+}
+
+/// What was handed out.
+#[derive(Default)]
+struct Leases {
+    /// Batches that are out.
+    out: usize,
+    /// Batches that came back and were not said to be.
+    returned: Vec<LeaseToken>,
+}
+
+/// What a look at the next batch found.
+enum Look {
+    Batch(Batch),
+    /// It is filling: sleep while its state is this.
+    Filling(BlockIndex, u64),
+    /// There is no grant.
+    Nothing,
+}
+
+impl Reader {
+    pub(crate) fn new(
+        connection: Arc<Connection>,
+        table: Table,
+        attachment: &Attachment,
+        inbox: Arc<Inbox>,
+    ) -> Self {
+        let attached = Attached {
+            table: Some(table),
+            connection,
+            member: attachment.member,
+            inbox,
+            leases: Mutex::default(),
+        };
+        Self { attached: Arc::new(attached) }
+    }
+
+    /// The table's spec.
+    pub fn spec(&self) -> &TableSpec {
+        &self.attached.table().spec
+    }
+
+    /// Ends a wait from another thread.
+    pub fn canceller(&self) -> Canceller {
+        Canceller { inbox: self.attached.inbox.clone() }
+    }
+
+    /// The next batch, waiting for it at most so long.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when the table has ended and there is nothing left, [`Error::TimedOut`], and
+    /// [`Error::Gone`] when the daemon is gone and all that it had granted is read.
+    pub fn next_batch(&mut self, timeout: Duration) -> Result<Batch> {
+        let started = Instant::now();
+        let deadline = started.checked_add(timeout).unwrap_or_else(|| started + Duration::from_secs(1 << 30));
+        loop {
+            // Loaded before the look: see `inbox`.
+            let signal = self.attached.inbox.signal_word(self.attached.inbox.observe());
+            let look = match self.attached.look()? {
+                Look::Batch(batch) => return Ok(batch),
+                other => other,
+            };
+            self.attached.before_waiting()?;
+            if Instant::now() >= deadline {
+                return Err(Error::TimedOut { what: "waiting for a batch", after: timeout });
+            }
+            match look {
+                Look::Filling(block, word) => {
+                    sleep(&[self.attached.state_word(block, word), signal], deadline)
+                }
+                _ => sleep(&[signal], deadline),
+            }
+        }
+    }
+
+    /// The next batch, if it is complete now.
+    ///
+    /// # Errors
+    /// As [`Reader::next_batch`].
+    pub fn try_next_batch(&mut self) -> Result<Option<Batch>> {
+        match self.attached.look()? {
+            Look::Batch(batch) => Ok(Some(batch)),
+            Look::Filling(..) | Look::Nothing => self.attached.before_waiting().map(|()| None),
+        }
+    }
+}
+
+/// Waits until [`Reader::try_next_batch`] of one of the readers would give a batch or an error, and says of which:
+/// its index. At most 64 readers are waited for at a time.
+///
+/// # Errors
+/// [`Error::TimedOut`], and [`Error::Cancelled`] if a reader's wait was cancelled.
+pub fn wait_any(readers: &[&Reader], timeout: Duration) -> Result<usize> {
+    let started = Instant::now();
+    let deadline = started.checked_add(timeout).unwrap_or_else(|| started + Duration::from_secs(1 << 30));
+    let readers = &readers[..readers.len().min(MAX_WORDS / 2)];
+    loop {
+        let mut words = Vec::with_capacity(readers.len() * 2);
+        for (i, reader) in readers.iter().enumerate() {
+            let attached = &reader.attached;
+            words.push(attached.inbox.signal_word(attached.inbox.observe()));
+            match attached.peek() {
+                Ok(Peek::Complete) => return Ok(i),
+                Ok(Peek::Filling(block, word)) => words.push(attached.state_word(block, word)),
+                Ok(Peek::Nothing) => {}
+                // Asking for the batch tells it again.
+                Err(_) => return Ok(i),
+            }
+            match attached.before_waiting() {
+                Err(error @ Error::Cancelled) => return Err(error),
+                Err(_) => return Ok(i),
+                Ok(()) => {}
+            }
+        }
+        if Instant::now() >= deadline {
+            return Err(Error::TimedOut { what: "waiting for a batch", after: timeout });
+        }
+        sleep(&words, deadline);
+    }
+}
+
+/// What a look at the next grant found, without taking it.
+enum Peek {
+    Complete,
+    Filling(BlockIndex, u64),
+    Nothing,
+}
+
+impl Attached {
+    pub(crate) fn table(&self) -> &Table {
+        self.table.as_ref().expect("mapped until it is dropped")
+    }
+
+    fn state_word(&self, block: BlockIndex, word: u64) -> (&AtomicU32, u32) {
+        (low_half(self.table().control.ready(block)), word as u32)
+    }
+
+    /// Looks at the next grant, and takes it if its batch is complete.
+    fn look(self: &Arc<Self>) -> Result<Look> {
+        let mut told = self.inbox_state()?;
+        match self.first(&mut told)? {
+            None => Ok(Look::Nothing),
+            Some((block, _, Readiness::Filling(word))) => Ok(Look::Filling(block, word)),
+            Some((block, seq, Readiness::Complete(samples))) => {
+                let token = told.grants.pop_front().expect("looked at just now").token;
+                drop(told);
+                self.leases().out += 1;
+                Ok(Look::Batch(Batch::new(self.clone(), block, seq, samples, token)))
+            }
+            Some((_, _, Readiness::Lost)) => unreachable!("`first` passes over lost grants"),
+        }
+    }
+
+    fn peek(&self) -> Result<Peek> {
+        let mut told = self.inbox_state()?;
+        Ok(match self.first(&mut told)? {
+            None => Peek::Nothing,
+            Some((block, _, Readiness::Filling(word))) => Peek::Filling(block, word),
+            Some(_) => Peek::Complete,
+        })
+    }
+
+    fn inbox_state(&self) -> Result<std::sync::MutexGuard<'_, InboxState>> {
+        // Before the lock: in a child, another thread of the parent may hold it for ever.
+        if forked() { Err(Error::Forked) } else { Ok(self.inbox.state()) }
+    }
+
+    /// The first grant that will come to something, and how far it is.
+    fn first(&self, told: &mut InboxState) -> Result<Option<(BlockIndex, BlockSeq, Readiness)>> {
+        while let Some(grant) = told.grants.front() {
+            let Some(block) = BlockIndex::new(grant.block, self.table().blocks) else {
+                let (block, blocks) = (grant.block, self.table().blocks);
+                return Err(Error::Announced(format!("block {block} was granted, of {blocks}")));
+            };
+            let over = told.ended.is_some_and(|(_, end)| grant.seq >= end);
+            match ready::look(&self.table().control, block, grant.seq) {
+                readiness if !over && readiness != Readiness::Lost => {
+                    return Ok(Some((block, grant.seq, readiness)));
+                }
+                _ => drop(told.grants.pop_front()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// What has to be done, or makes waiting pointless, when there is no batch.
+    fn before_waiting(&self) -> Result<()> {
+        self.flush(true);
+        if self.inbox.take_cancelled() {
+            return Err(Error::Cancelled);
+        }
+        let told = self.inbox.state();
+        if told.grants.is_empty()
+            && let Some((reason, _)) = told.ended
+        {
+            return Err(Error::Closed { table: self.table().spec.name.clone(), reason });
+        }
+        match &told.gone {
+            Some(reason) => Err(Error::Gone { reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn leases(&self) -> std::sync::MutexGuard<'_, Leases> {
+        // What is behind the lock is changed by single calls that do not panic.
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A batch is given back.
+    pub(crate) fn give_back(&self, token: LeaseToken) {
+        if forked() {
+            return;
+        }
+        {
+            let mut leases = self.leases();
+            leases.out -= 1;
+            leases.returned.push(token);
+        }
+        self.flush(false);
+    }
+
+    /// Says which batches came back: all of them, or where others are still at hand, once they are as many.
+    fn flush(&self, all: bool) {
+        let at_hand = self.inbox.state().grants.len();
+        let mut leases = self.leases();
+        while !leases.returned.is_empty() && (all || leases.returned.len() >= leases.out + at_hand) {
+            let some = leases.returned.len().min(MAX_TOKENS);
+            match self.connection.release(self.member, &leases.returned[..some]) {
+                Ok(Sent::Done) => drop(leases.returned.drain(..some)),
+                // The daemon reads slowly: said with the next one. Or it is gone, and knows whose it was.
+                Ok(Sent::WouldBlock) | Err(_) => return,
+            }
+        }
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        if forked() {
+            return;
+        }
+        self.flush(true);
+        // First unmapped, then said.
+        self.table = None;
+        self.connection.detach(self.member);
+    }
+}

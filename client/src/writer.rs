@@ -1,0 +1,332 @@
+//! The worker's side: samples in.
+//!
+//! ```text
+//! claim ──▶ write each array ──▶ commit          no system call, no lock, no allocation
+//!   └─ no room: sleep on `space` and on the inbox, until room, an end, a cancel or the deadline
+//! ```
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use echo::ids::MemberId;
+use echo::memory::fork::forked;
+use echo::ring::claim::{Attempt, Claim as Claimed, Claimer};
+use echo::ring::commit::commit;
+use echo::ring::record::{Record, RecordedClaim};
+use echo::ring::space;
+use echo::spec::TableSpec;
+use echo::sync::Ordering;
+use echo::wire::message::{Attachment, Call};
+
+use crate::claim::Claim;
+use crate::connection::Connection;
+use crate::inbox::{Canceller, Inbox, sleep};
+use crate::table::Table;
+use crate::{Error, Result};
+
+/// The right to write samples into a table. One claim at a time: attach a writer for each thread that writes.
+pub struct Writer {
+    attached: Attached,
+    claimer: Claimer,
+    inbox: Arc<Inbox>,
+    timeout: Duration,
+    committed: u64,
+    waits: u64,
+    wakes: u64,
+    /// A claim that was given up, until the daemon has taken it over.
+    dropping: bool,
+}
+
+/// What is unmapped, and then detached, when the writer is gone.
+struct Attached {
+    table: Option<Table>,
+    connection: Arc<Connection>,
+    member: MemberId,
+    record: u32,
+}
+
+impl Attached {
+    fn table(&self) -> &Table {
+        self.table.as_ref().expect("mapped until it is dropped")
+    }
+
+    fn record(&self) -> Record<'_> {
+        self.connection.record(self.record).expect("checked when it was attached")
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // First unmapped, then said.
+        self.table = None;
+        self.connection.detach(self.member);
+    }
+}
+
+impl Writer {
+    pub(crate) fn new(
+        connection: Arc<Connection>,
+        table: Table,
+        attachment: &Attachment,
+        inbox: Arc<Inbox>,
+    ) -> Result<Self> {
+        let (member, record) = (attachment.member, attachment.record);
+        let attached = Attached { table: Some(table), connection, member, record };
+        if attached.connection.record(record).is_none() {
+            return Err(Error::Announced(format!("record {record} is none of the client page's")));
+        }
+        let (claimer, timeout) = (Claimer::new(attached.table().blocks), attached.connection.timeout());
+        Ok(Self { attached, claimer, inbox, timeout, committed: 0, waits: 0, wakes: 0, dropping: false })
+    }
+
+    /// The table's spec.
+    pub fn spec(&self) -> &TableSpec {
+        &self.attached.table().spec
+    }
+
+    /// How long a call may wait for room. The connection's timeout, unless it is set here.
+    pub const fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Samples committed so far.
+    pub const fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// Ends a wait from another thread.
+    pub fn canceller(&self) -> Canceller {
+        Canceller { inbox: self.inbox.clone() }
+    }
+
+    /// Writes one sample: the bytes of each array, in the order of the spec. When this returns, the sample will
+    /// be delivered, whatever dies afterwards. Waits for room if there is none.
+    ///
+    /// # Errors
+    /// If the lengths are not those of the spec, if there is no room in time, if the table has ended, or if the
+    /// daemon is gone and what it had allowed is used up. The sample is then not written.
+    pub fn append(&mut self, sample: &[&[u8]]) -> Result<()> {
+        self.check(1, sample)?;
+        self.write(1, sample, Some(self.timeout)).map(drop)
+    }
+
+    /// Writes one sample, if there is room now. False if there is none.
+    ///
+    /// # Errors
+    /// As [`Writer::append`].
+    pub fn try_append(&mut self, sample: &[&[u8]]) -> Result<bool> {
+        self.check(1, sample)?;
+        Ok(self.write(1, sample, None)? == 1)
+    }
+
+    /// Writes `n` samples: of each array the bytes of `n` samples in a row, as a vectorised environment gives
+    /// them. They are neighbours in as few pieces as possible; other workers' samples may come between those.
+    ///
+    /// # Errors
+    /// As [`Writer::append`]; [`Error::Partly`] if some of them were written.
+    pub fn append_many(&mut self, n: usize, samples: &[&[u8]]) -> Result<()> {
+        self.check(n, samples)?;
+        self.write(n, samples, Some(self.timeout)).map(drop)
+    }
+
+    /// Claims room for up to `n` samples (at least one, all in one batch) to be filled in place, and then
+    /// committed. Dropping it gives the room to others. Waits for room if there is none.
+    ///
+    /// # Errors
+    /// As [`Writer::append`].
+    pub fn claim(&mut self, n: u32) -> Result<Claim<'_>> {
+        let timeout = self.timeout;
+        let claimed = self.obtain(n, Some(timeout), Instant::now())?;
+        let claimed = claimed.ok_or(Error::TimedOut { what: "waiting for room", after: timeout })?;
+        Ok(Claim::new(self, claimed))
+    }
+
+    /// As [`Writer::claim`], if there is room now.
+    ///
+    /// # Errors
+    /// As [`Writer::append`].
+    pub fn try_claim(&mut self, n: u32) -> Result<Option<Claim<'_>>> {
+        let claimed = self.obtain(n, None, Instant::now())?;
+        Ok(claimed.map(|claimed| Claim::new(self, claimed)))
+    }
+
+    /// Says that this writer commits no more samples. When every writer of the table has said so, what is left
+    /// is delivered and the table ends.
+    ///
+    /// # Errors
+    /// If the daemon cannot be told.
+    pub fn finish(self) -> Result<()> {
+        let call = Call::FinishWriter { member: self.attached.member };
+        self.attached.connection.call(call, self.attached.connection.timeout()).map(drop)
+    }
+
+    fn check(&self, n: usize, samples: &[&[u8]]) -> Result<()> {
+        let table = self.attached.table();
+        let arrays = table.arrays.arrays();
+        if samples.len() != arrays {
+            return Err(Error::Arrays { expected: arrays, got: samples.len() });
+        }
+        for (i, bytes) in samples.iter().enumerate() {
+            // A product that overflows is no slice's length either.
+            let expected = table.arrays.slot_bytes(i).saturating_mul(n);
+            if bytes.len() != expected {
+                let array = table.spec.arrays[i].path.clone();
+                return Err(Error::Length { array, samples: n, expected, got: bytes.len() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes samples whose lengths were checked, in pieces. How many, where not all could be without waiting.
+    fn write(&mut self, n: usize, samples: &[&[u8]], timeout: Option<Duration>) -> Result<usize> {
+        // Read only once there is something to wait for: a clock costs as much as a small sample.
+        let mut started = None;
+        let mut done = 0;
+        while done < n {
+            let wanted = u32::try_from(n - done).unwrap_or(u32::MAX);
+            let piece = match self.attempt(wanted) {
+                Ok(Attempt::Claimed(claimed)) => Ok(Some(claimed)),
+                Ok(_) => {
+                    let started = *started.get_or_insert_with(Instant::now);
+                    self.obtain(wanted, timeout, started)
+                }
+                Err(error) => Err(error),
+            };
+            let piece = piece.and_then(|piece| match (piece, timeout) {
+                (None, Some(after)) => Err(Error::TimedOut { what: "waiting for room", after }),
+                (piece, _) => Ok(piece),
+            });
+            match piece.and_then(|piece| piece.map(|piece| self.fill(&piece, done, samples)).transpose()) {
+                Ok(Some(written)) => done += written,
+                Ok(None) => break,
+                Err(source) if done > 0 => {
+                    return Err(Error::Partly { done, of: n, source: Box::new(source) });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Copies samples into what was claimed, and commits them.
+    fn fill(&mut self, claimed: &Claimed, done: usize, samples: &[&[u8]]) -> Result<usize> {
+        let (table, length) = (self.attached.table(), claimed.length as usize);
+        let first = table.slot(claimed.first_slot(&table.control));
+        for (i, bytes) in samples.iter().enumerate() {
+            let (target, size) = table.arrays.range_ptr(i, first, claimed.length);
+            let source = &bytes[done * table.arrays.slot_bytes(i)..][..size];
+            // SAFETY: the source is `size` bytes long. The target is as many bytes of the table's writable
+            // mapping (checked by `range_ptr`), apart from every slice of this process but those of a batch, and
+            // no batch is of a block that is not complete. These slots are ours alone until we commit: that is
+            // what a claim is.
+            unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), target.cast_mut(), size) };
+        }
+        self.commit(claimed)?;
+        Ok(length)
+    }
+
+    /// One attempt to claim, without waiting.
+    fn attempt(&mut self, wanted: u32) -> Result<Attempt> {
+        if forked() {
+            return Err(Error::Forked);
+        }
+        let (table, record) = (self.attached.table(), self.attached.record());
+        if self.dropping {
+            // The record is the daemon's until it has cleared it; it then offers the hole, and bumps `space`.
+            let seen = space::observe(&table.control);
+            // acquire: pairs with the daemon's release when it has taken the claim over
+            if record.claim().load(Ordering::Acquire) != 0 {
+                return Ok(Attempt::Full(seen));
+            }
+            self.dropping = false;
+        }
+        Ok(self.claimer.try_claim(&table.control, record, wanted)?)
+    }
+
+    /// Claims, waiting for room. None if there is none in time.
+    fn obtain(
+        &mut self,
+        wanted: u32,
+        timeout: Option<Duration>,
+        started: Instant,
+    ) -> Result<Option<Claimed>> {
+        let deadline = timeout.and_then(|timeout| started.checked_add(timeout));
+        loop {
+            // Loaded before the look: see `inbox`.
+            let signal = self.inbox.observe();
+            let space = match self.attempt(wanted)? {
+                Attempt::Claimed(claimed) => return Ok(Some(claimed)),
+                Attempt::Full(seen) | Attempt::Closed(seen) => seen,
+            };
+            self.check_told()?;
+            match timeout {
+                Some(timeout) if started.elapsed() < timeout => {}
+                _ => return Ok(None),
+            }
+            self.wait(space, signal, deadline.unwrap_or_else(far_away));
+        }
+    }
+
+    /// What was told that makes waiting pointless.
+    fn check_told(&self) -> Result<()> {
+        if self.inbox.take_cancelled() {
+            return Err(Error::Cancelled);
+        }
+        let told = self.inbox.state();
+        if let Some((reason, _)) = told.ended {
+            return Err(Error::Closed { table: self.spec().name.clone(), reason });
+        }
+        match &told.gone {
+            Some(reason) => Err(Error::Gone { reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn wait(&mut self, space: u32, signal: u32, deadline: Instant) {
+        self.waits += 1;
+        let record = self.attached.record();
+        // Relaxed: for people who ask what is going on.
+        record.waits().store(self.waits, Ordering::Relaxed);
+        record.waiting().store(1, Ordering::Relaxed);
+        let words = [(self.attached.table().control.space(), space), self.inbox.signal_word(signal)];
+        sleep(&words, deadline);
+        record.waiting().store(0, Ordering::Relaxed);
+    }
+
+    /// Commits what was claimed and written.
+    pub(crate) fn commit(&mut self, claimed: &Claimed) -> Result<()> {
+        let record = self.attached.record();
+        let completion = commit(&self.attached.table().control, record, claimed)?;
+        self.committed += u64::from(claimed.length);
+        // Relaxed: for people who ask what is going on.
+        record.committed().store(self.committed, Ordering::Relaxed);
+        if completion.woke {
+            self.wakes += 1;
+            record.wakes().store(self.wakes, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Gives up what was claimed.
+    pub(crate) fn abandon(&mut self, claimed: &Claimed) {
+        if forked() {
+            return;
+        }
+        let dropped = RecordedClaim { position: claimed.position, length: claimed.length, dropped: true };
+        // release: the daemon acquires the record. Marked before it is said: if this process dies in between,
+        // the daemon finds the mark.
+        self.attached.record().claim().store(dropped.encode(), Ordering::Release);
+        self.dropping = true;
+        // A daemon that cannot be told finds the mark when it looks.
+        let _ = self.attached.connection.tell(Call::DropClaim { member: self.attached.member });
+    }
+
+    pub(crate) fn table(&self) -> &Table {
+        self.attached.table()
+    }
+}
+
+/// A deadline for those who have none.
+fn far_away() -> Instant {
+    Instant::now() + Duration::from_secs(1 << 30)
+}

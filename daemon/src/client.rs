@@ -1,0 +1,122 @@
+//! One client: a connection, and the process behind it.
+//!
+//! ```text
+//!   connected ──── socket closes ────▶ disconnected ──── process exits ────▶ gone
+//!       └─────────────── goodbye, or process exits ─────────────────────────────┘
+//! ```
+//!
+//! A *disconnected* client can still touch the memory that it mapped, so what its members hold stays theirs.
+//! When it is *gone*, all of it goes back.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use echo::ids::{ClientId, MemberId, TableId};
+use echo::peer::{Peer, ProofOfExit};
+use echo::ring::record::{ClientPage, RECORDS};
+use echo::table::member::MemberKey;
+
+use crate::exit_watch::ExitWatch;
+use crate::outbox::Outbox;
+
+/// A client.
+pub struct Client {
+    /// Its id.
+    pub id: ClientId,
+    /// Who it is, by the kernel's word.
+    pub peer: Peer,
+    /// What it calls itself.
+    pub name: String,
+    /// Its build.
+    pub build: String,
+    /// When it connected.
+    pub since: Duration,
+    /// Where messages to it go; none once its connection is gone.
+    pub outbox: Option<Outbox>,
+    /// That none of its code can touch memory any more.
+    pub gone: Option<ProofOfExit>,
+    /// Its claim records.
+    pub page: Arc<ClientPage>,
+    /// The page's descriptor.
+    pub page_fd: Arc<OwnedFd>,
+    /// What it is attached to.
+    pub members: BTreeMap<MemberId, Member>,
+    last_member: u32,
+    _watch: ExitWatch,
+}
+
+/// A writer or a reader of this client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// Its table.
+    pub table: TableId,
+    /// A writer's record in the page; a reader has none.
+    pub record: Option<u32>,
+    /// Its detach could not be carried out yet.
+    pub leaving: bool,
+}
+
+impl Client {
+    /// A client that has just said hello.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one greeting")]
+    pub fn new(
+        id: ClientId,
+        peer: Peer,
+        watch: ExitWatch,
+        name: String,
+        build: String,
+        since: Duration,
+        outbox: Outbox,
+        page: Arc<ClientPage>,
+        page_fd: Arc<OwnedFd>,
+    ) -> Self {
+        Self {
+            id,
+            peer,
+            name,
+            build,
+            since,
+            outbox: Some(outbox),
+            gone: None,
+            page,
+            page_fd,
+            members: BTreeMap::new(),
+            last_member: 0,
+            _watch: watch,
+        }
+    }
+
+    /// A member of that table; `None` if a writer finds all records taken.
+    pub fn add_member(&mut self, table: TableId, writer: bool) -> Option<(MemberId, Member)> {
+        let record = match writer {
+            false => None,
+            true => Some((0..RECORDS).find(|&free| self.members.values().all(|m| m.record != Some(free)))?),
+        };
+        self.last_member += 1;
+        let member = Member { table, record, leaving: false };
+        self.members.insert(MemberId(self.last_member), member);
+        Some((MemberId(self.last_member), member))
+    }
+
+    /// The member's key among those of all clients.
+    pub fn key(&self, member: MemberId) -> MemberKey {
+        MemberKey { client: self.id, member }
+    }
+
+    /// How many write, and how many read.
+    pub fn count_members(&self) -> (u32, u32) {
+        let writers = self.members.values().filter(|member| member.record.is_some()).count();
+        (writers as u32, (self.members.len() - writers) as u32)
+    }
+
+    /// In a word, for people.
+    pub fn state(&self) -> &'static str {
+        match (&self.outbox, &self.gone) {
+            (_, Some(_)) => "gone: its claims are being settled",
+            (Some(_), None) => "connected",
+            (None, None) => "disconnected, but its process lives and keeps what it holds",
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The `[[table]]` declarations: tables that exist from the start, without a client that creates them.
+//!
+//! A declaration becomes a [`TableSpec`] that is valid, or an error that names the file, the line, the
+//! table and the array.
+
+use echo::spec::{ArraySpec, DType, HugePages, MAX_BATCH, MAX_BLOCKS, Pin, SpecError, TableSpec};
+use thiserror::Error;
+use toml::de::DeTable;
+
+use super::document::{DocumentError, Item, Section, Source};
+use super::key::Form;
+use super::origin::{Origin, Place, Valued};
+use super::value::{ValueError, number, quoted};
+
+const TABLE_KEYS: [&str; 7] =
+    ["name", "batch_size", "capacity", "max_capacity", "pin", "huge_pages", "arrays"];
+const ARRAY_KEYS: [&str; 3] = ["path", "dtype", "shape"];
+
+const PINS: [Pin; 3] = [Pin::Required, Pin::BestEffort, Pin::Off];
+const HUGE_PAGES: [HugePages; 3] = [HugePages::Auto, HugePages::Required, HugePages::Off];
+
+/// The word for a [`Pin`] in a file.
+pub(super) const fn pin_word(pin: Pin) -> &'static str {
+    match pin {
+        Pin::Required => "required",
+        Pin::BestEffort => "best-effort",
+        Pin::Off => "off",
+    }
+}
+
+/// The word for [`HugePages`] in a file.
+pub(super) const fn huge_pages_word(huge_pages: HugePages) -> &'static str {
+    match huge_pages {
+        HugePages::Auto => "auto",
+        HugePages::Required => "required",
+        HugePages::Off => "off",
+    }
+}
+
+/// What is wrong with the declaration of a table.
+#[derive(Debug, Error)]
+#[expect(missing_docs, reason = "the messages say it all")]
+pub enum TableError {
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    #[error("{place}: {key} cannot be {text}")]
+    Value { place: Place, key: String, text: String, source: ValueError },
+    #[error("{place}: {key} {text:?} is unknown, it must be one of {}", quoted(.known))]
+    Choice { place: Place, key: &'static str, text: String, known: Vec<&'static str> },
+    #[error("{place}: {key} is {text}, it must be a whole number from 0 to 2^63 - 1")]
+    Dimension { place: Place, key: String, text: String },
+    #[error("{place}: no table can be like this")]
+    Spec { place: Place, source: SpecError },
+    #[error("{place}: this name is taken by the table of line {first}")]
+    Duplicate { place: Place, first: usize },
+}
+
+/// All tables that the value of `table` declares.
+pub(super) fn tables(source: Source<'_>, item: &Item<'_>) -> Result<Vec<Valued<TableSpec>>, TableError> {
+    let mut tables: Vec<Valued<TableSpec>> = Vec::new();
+    let mut lines: Vec<usize> = Vec::new();
+    let expected = "declared under a heading [[table]]";
+    for (i, element) in item.elements(expected)?.iter().enumerate() {
+        let entries = element.table(expected)?;
+        let within = labelled("table", entries, "name", i);
+        let place = Place { within, ..element.place.clone() };
+        let section = Section::open(source, entries, place, &TABLE_KEYS)?;
+        let spec = table(source, &section)?;
+        let place = section.place().clone();
+        if let Some(twin) = tables.iter().position(|other| other.value.name == spec.name) {
+            return Err(TableError::Duplicate { place, first: lines[twin] });
+        }
+        lines.push(place.line);
+        tables.push(Valued::new(spec, Origin::File(Place { within: String::new(), ..place })));
+    }
+    Ok(tables)
+}
+
+/// One table.
+fn table(source: Source<'_>, section: &Section<'_>) -> Result<TableSpec, TableError> {
+    let name = section.need("name")?.text(Form::Text)?;
+    let batch_size = count(&section.need("batch_size")?, MAX_BATCH)?;
+    let capacity = count(&section.need("capacity")?, MAX_BLOCKS)?;
+    let max_capacity = section.get("max_capacity").map_or(Ok(capacity), |item| count(&item, MAX_BLOCKS))?;
+    let pin = choice(section, "pin", &PINS, pin_word)?;
+    let huge_pages = choice(section, "huge_pages", &HUGE_PAGES, huge_pages_word)?;
+
+    let expected = "an array of { path = \"obs\", dtype = \"float32\", shape = [4] }";
+    let mut arrays = Vec::new();
+    for (i, element) in section.need("arrays")?.elements(expected)?.iter().enumerate() {
+        let entries = element.table(expected)?;
+        let within = format!("{}, {}", section.place().within, labelled("array", entries, "path", i));
+        let place = Place { within, ..element.place.clone() };
+        arrays.push(array(&Section::open(source, entries, place, &ARRAY_KEYS)?)?);
+    }
+    let spec = TableSpec { name, arrays, batch_size, capacity, max_capacity, pin, huge_pages };
+    spec.validate().map_err(|source| TableError::Spec { place: section.place().clone(), source })?;
+    Ok(spec)
+}
+
+/// One array.
+fn array(section: &Section<'_>) -> Result<ArraySpec, TableError> {
+    let path = section.need("path")?.text(Form::Text)?;
+    let item = section.need("dtype")?;
+    let text = item.text(Form::Text)?;
+    let Some(dtype) = DType::from_name(&text) else {
+        let known = DType::ALL.map(DType::name).to_vec();
+        return Err(TableError::Choice { place: item.place, key: "dtype", text, known });
+    };
+    let shape = section.need("shape")?.elements("an array of numbers, [] for a scalar")?;
+    let shape: Vec<u64> = shape.iter().map(dimension).collect::<Result<_, _>>()?;
+    Ok(ArraySpec { path, dtype, shape })
+}
+
+/// A number from 1 to `max`.
+fn count(item: &Item<'_>, max: u32) -> Result<u32, TableError> {
+    let text = item.text(Form::Number)?;
+    number(&text, 1, max).map_err(|source| TableError::Value {
+        place: item.place.clone(),
+        key: item.key.clone(),
+        text,
+        source,
+    })
+}
+
+fn dimension(item: &Item<'_>) -> Result<u64, TableError> {
+    let text = item.text(Form::Number)?;
+    // TOML's integers end at 2^63 - 1, so that a larger one could not be printed again.
+    match text.parse() {
+        Ok(number) if number <= i64::MAX as u64 => Ok(number),
+        _ => Err(TableError::Dimension { place: item.place.clone(), key: item.key.clone(), text }),
+    }
+}
+
+/// The policy that a word stands for, the default where there is none.
+fn choice<T: Copy + Default>(
+    section: &Section<'_>,
+    key: &'static str,
+    policies: &[T],
+    word: fn(T) -> &'static str,
+) -> Result<T, TableError> {
+    let Some(item) = section.get(key) else { return Ok(T::default()) };
+    let text = item.text(Form::Text)?;
+    policies.iter().copied().find(|&policy| word(policy) == text).ok_or_else(|| TableError::Choice {
+        place: item.place,
+        key,
+        text,
+        known: policies.iter().copied().map(word).collect(),
+    })
+}
+
+/// `table "rollouts"`, or `table 2` if it has no name that could be shown.
+fn labelled(what: &str, entries: &DeTable<'_>, key: &str, index: usize) -> String {
+    match entries.get(key).and_then(|value| value.get_ref().as_str()) {
+        Some(name) => format!("{what} {name:?}"),
+        None => format!("{what} {}", index + 1),
+    }
+}

@@ -1,0 +1,252 @@
+//! One connection's I/O: packets in, decoded, to the supervisor; messages out, encoded, in order.
+//!
+//! It decides nothing but what a peer may do to a socket: say hello in time, send one message a packet, and
+//! read what it is sent. At most one message with descriptors is unacknowledged, because descriptors in flight
+//! count against the daemon's own limit: without that, a client that never reads could stop it from serving
+//! anybody.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use echo::ids::ClientId;
+use echo::peer::Peer;
+use echo::wire::codec;
+use echo::wire::message::{
+    BUILD, Event, Hello, LAYOUT_VERSION, MAGIC, MAX_MESSAGE, PROTOCOL_MAX, PROTOCOL_MIN, Refused, Request,
+};
+use echo::wire::socket::{self, Received, Sent};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{Interest, Ready};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::time::timeout;
+use tracing::debug;
+
+use crate::outbox::{Outbox, Outgoing, Outlet};
+use crate::readiness;
+use crate::supervisor::Input;
+
+/// How long a closing connection may take to read its last messages.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Serves a connection until it ends.
+///
+/// `pending` is its place among those that have not said hello.
+pub async fn serve(
+    fd: OwnedFd,
+    inputs: mpsc::Sender<Input>,
+    hello_timeout: Duration,
+    pending: OwnedSemaphorePermit,
+) {
+    let peer = match Peer::of(fd.as_fd()) {
+        Ok(peer) => peer,
+        Err(error) => {
+            debug!(%error, "a connection whose peer is unknown");
+            return;
+        }
+    };
+    let Ok(socket) = readiness::watch(fd, Interest::READABLE | Interest::WRITABLE) else { return };
+    let mut wire = Wire { socket, buffer: vec![0; MAX_MESSAGE + 1].into_boxed_slice() };
+    let greeted = timeout(hello_timeout, greet(&mut wire, peer, &inputs)).await;
+    drop(pending);
+    match greeted {
+        Ok(Ok(Some((client, outlet)))) => {
+            let reason = match talk(&mut wire, client, outlet, &inputs).await {
+                Ok(()) => "closed by echod".to_owned(),
+                Err(end) => {
+                    if let End::Codec(error) = &end {
+                        let closing = Event::Closing { reason: error.to_string() };
+                        // One that does not read cannot be told.
+                        let _ = timeout(LAST_WORDS, wire.send(closing)).await;
+                    }
+                    end.to_string()
+                }
+            };
+            // A supervisor that is gone has nobody to tell.
+            let _ = inputs.send(Input::Disconnected(client, reason)).await;
+        }
+        Ok(Ok(None)) => {}
+        Ok(Err(end)) => debug!(%end, "a connection ended before its hello"),
+        Err(_) => {
+            let reason = format!("no hello within {hello_timeout:?}");
+            let _ = timeout(LAST_WORDS, wire.send(Event::Refused(refused(reason)))).await;
+        }
+    }
+}
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    #[error("closed by the client")]
+    Closed,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Socket(#[from] socket::SocketError),
+    #[error(transparent)]
+    Codec(#[from] codec::CodecError),
+    #[error("echod is stopping")]
+    Stopping,
+}
+
+/// The first message: a hello, or the question for the status.
+async fn greet(
+    wire: &mut Wire,
+    peer: Peer,
+    inputs: &mpsc::Sender<Input>,
+) -> Result<Option<(ClientId, Outlet)>, End> {
+    let hello = match wire.receive().await? {
+        Request::Hello(hello) => hello,
+        Request::Status => {
+            let (reply, status) = oneshot::channel();
+            inputs.send(Input::Status(reply)).await.map_err(|_| End::Stopping)?;
+            let status = status.await.map_err(|_| End::Stopping)?;
+            wire.send(Event::Status(status)).await?;
+            return Ok(None);
+        }
+        _ => {
+            wire.send(Event::Refused(refused("the first message must be a hello".into()))).await?;
+            return Ok(None);
+        }
+    };
+    if let Hello { magic, .. } = &hello
+        && *magic != MAGIC
+    {
+        wire.send(Event::Refused(refused("the hello's magic is not echo's".into()))).await?;
+        return Ok(None);
+    }
+    let (outbox, outlet) = Outbox::new();
+    let (accepted, result) = oneshot::channel();
+    inputs.send(Input::Hello { peer, hello, outbox, accepted }).await.map_err(|_| End::Stopping)?;
+    match result.await.map_err(|_| End::Stopping)? {
+        Ok(client) => Ok(Some((client, outlet))),
+        Err(refused) => {
+            wire.send(Event::Refused(refused)).await?;
+            Ok(None)
+        }
+    }
+}
+
+fn refused(reason: String) -> Refused {
+    Refused {
+        protocol_min: PROTOCOL_MIN,
+        protocol_max: PROTOCOL_MAX,
+        layout: LAYOUT_VERSION,
+        build: BUILD.into(),
+        reason,
+    }
+}
+
+/// Both directions, until one ends.
+async fn talk(
+    wire: &mut Wire,
+    client: ClientId,
+    mut outlet: Outlet,
+    inputs: &mpsc::Sender<Input>,
+) -> Result<(), End> {
+    let mut acknowledged = true;
+    // One message is taken at a time: the queue behind it is what bounds how much may be unread.
+    let mut unsent: Option<Outgoing> = None;
+    let mut blocked = false;
+    loop {
+        if let Some(next) = &unsent
+            && !blocked
+            && (acknowledged || next.descriptors.is_empty())
+        {
+            match wire.try_send(next)? {
+                Sent::Done => {
+                    acknowledged &= next.descriptors.is_empty();
+                    unsent = None;
+                }
+                Sent::WouldBlock => blocked = true,
+            }
+        }
+        let interest = if blocked { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        tokio::select! {
+            biased;
+            message = outlet.messages.recv(), if unsent.is_none() => match message {
+                Some(message) => unsent = Some(message),
+                None => return Ok(()),
+            },
+            _ = &mut outlet.closed => return wire.last_words(unsent, outlet.messages).await,
+            ready = wire.socket.ready(interest) => {
+                let mut ready = ready?;
+                if ready.ready().is_writable() {
+                    // Cleared before the next attempt, so that what changes meanwhile is noticed.
+                    ready.clear_ready_matching(Ready::WRITABLE);
+                    blocked = false;
+                }
+                // One request a turn: a client that never stops asking must not keep its answers waiting.
+                match receive_now(&wire.socket, &mut wire.buffer)? {
+                    Some(Request::Received) => acknowledged = true,
+                    Some(request) => {
+                        drop(ready);
+                        inputs.send(Input::Request(client, request)).await.map_err(|_| End::Stopping)?;
+                    }
+                    // What became readable since `ready` was made is not cleared by it.
+                    None => ready.clear_ready_matching(Ready::READABLE),
+                }
+            }
+        }
+    }
+}
+
+/// A socket and its receive buffer.
+struct Wire {
+    socket: AsyncFd<OwnedFd>,
+    buffer: Box<[u8]>,
+}
+
+impl Wire {
+    async fn receive(&mut self) -> Result<Request, End> {
+        loop {
+            let mut ready = self.socket.readable().await?;
+            match receive_now(&self.socket, &mut self.buffer)? {
+                Some(request) => return Ok(request),
+                None => ready.clear_ready(),
+            }
+        }
+    }
+
+    fn try_send(&self, message: &Outgoing) -> Result<Sent, End> {
+        let fds: Vec<BorrowedFd<'_>> = message.descriptors.iter().map(|fd| fd.as_fd()).collect();
+        let bytes = codec::encode_event(&message.event)?;
+        Ok(socket::send(self.socket.get_ref().as_fd(), &bytes, &fds)?)
+    }
+
+    /// Sends a message without descriptors, waiting until it can be sent.
+    async fn send(&self, event: Event) -> Result<(), End> {
+        let message = Outgoing { event, descriptors: Vec::new() };
+        while self.try_send(&message)? == Sent::WouldBlock {
+            self.socket.writable().await?.clear_ready();
+        }
+        Ok(())
+    }
+
+    /// Sends what is left, as far as the client reads it.
+    async fn last_words(
+        &self,
+        unsent: Option<Outgoing>,
+        mut messages: mpsc::Receiver<Outgoing>,
+    ) -> Result<(), End> {
+        let left = unsent.into_iter().chain(std::iter::from_fn(|| messages.try_recv().ok()));
+        let all = async {
+            // Descriptors are of no use to one who is shown out.
+            for message in left.filter(|message| message.descriptors.is_empty()) {
+                self.send(message.event).await?;
+            }
+            Ok(())
+        };
+        timeout(LAST_WORDS, all).await.unwrap_or(Ok(()))
+    }
+}
+
+/// The next request, if one is there.
+fn receive_now(socket: &AsyncFd<OwnedFd>, buffer: &mut [u8]) -> Result<Option<Request>, End> {
+    match socket::receive(socket.get_ref().as_fd(), buffer)? {
+        // Descriptors from a client are never wanted; they are closed here if the kernel let them through.
+        Received::Packet(packet) => Ok(Some(codec::decode_request(&buffer[..packet.bytes])?)),
+        Received::WouldBlock => Ok(None),
+        Received::Closed => Err(End::Closed),
+    }
+}

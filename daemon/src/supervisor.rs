@@ -1,0 +1,421 @@
+//! The one task that owns all tables and clients.
+//!
+//! Connections, process exits, finished work and the clock send it [`Input`]s; it handles them one after the
+//! other and answers through outboxes. It never waits: what takes long (making a table's memory) runs elsewhere
+//! and comes back as an input. One owner means that an attach, a death and a drop cannot interleave. It is not
+//! on any sample's way: it works per block, per death and per question.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use echo::ids::{ClientId, MemberId, TableId};
+use echo::memory::MemoryGovernor;
+use echo::peer::{Peer, ProofOfExit};
+use echo::ring::record::{PAGE_BYTES, RECORDS};
+use echo::spec::TableSpec;
+use echo::table::queue::Action;
+use echo::table::store::{Store, StoreError};
+use echo::wire::message::{
+    BUILD, EndReason, Event, Hello, LAYOUT_VERSION, PROTOCOL_MAX, PROTOCOL_MIN, Refused, Request, Status,
+    Welcome,
+};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{debug, info, warn};
+
+use crate::client::Client;
+use crate::client_page;
+use crate::exit_watch::ExitWatch;
+use crate::limits::Limits;
+use crate::outbox::{OUTBOX, Outbox, Unsent};
+use crate::table::Table;
+
+pub(crate) mod creation;
+mod requests;
+
+/// How often everything is looked at.
+pub const TICK: Duration = Duration::from_millis(100);
+/// How often, while claims of dead workers wait to be settled or a table is ending.
+pub const BUSY_TICK: Duration = Duration::from_millis(2);
+
+/// Something that happened.
+pub enum Input {
+    /// A connection said hello.
+    Hello {
+        /// Who.
+        peer: Peer,
+        /// What it said.
+        hello: Hello,
+        /// Where answers go.
+        outbox: Outbox,
+        /// The client's id, or why it is none.
+        accepted: oneshot::Sender<Result<ClientId, Refused>>,
+    },
+    /// A connection asked for the status instead.
+    Status(oneshot::Sender<Status>),
+    /// A client said something.
+    Request(ClientId, Request),
+    /// A client's connection is gone, and why.
+    Disconnected(ClientId, String),
+    /// A client's process is gone.
+    Exited(ClientId, ProofOfExit),
+    /// The memory of a table was made, or not.
+    Built(String, Result<Box<Store>, StoreError>),
+    /// Stop serving: drain, then end.
+    Drain,
+}
+
+/// A table whose memory is being made, and who waits for it.
+struct Building {
+    spec: TableSpec,
+    uid: u32,
+    waiting: Vec<(ClientId, u32)>,
+}
+
+/// The owner of everything.
+pub struct Supervisor {
+    pub(crate) limits: Limits,
+    pub(crate) governor: Arc<MemoryGovernor>,
+    pub(crate) clients: BTreeMap<ClientId, Client>,
+    pub(crate) tables: BTreeMap<TableId, Table>,
+    pub(crate) started: Instant,
+    building: HashMap<String, Building>,
+    inputs: mpsc::Sender<Input>,
+    instance: [u8; 16],
+    last_client: u64,
+    last_table: u32,
+    drain_until: Option<Instant>,
+}
+
+impl Supervisor {
+    /// Nobody and nothing yet. `inputs` is where work that ends elsewhere reports.
+    pub fn new(
+        limits: Limits,
+        governor: Arc<MemoryGovernor>,
+        instance: [u8; 16],
+        inputs: mpsc::Sender<Input>,
+    ) -> Self {
+        Self {
+            limits,
+            governor,
+            clients: BTreeMap::new(),
+            tables: BTreeMap::new(),
+            started: Instant::now(),
+            building: HashMap::new(),
+            inputs,
+            instance,
+            last_client: 0,
+            last_table: 0,
+            drain_until: None,
+        }
+    }
+
+    /// Handles inputs until it is told to drain, and has.
+    pub async fn run(mut self, mut inputs: mpsc::Receiver<Input>) {
+        let mut next_tick = Instant::now() + TICK;
+        loop {
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(next_tick.into()) => {
+                    self.tick();
+                    let busy = self.tables.values().any(|table| table.store.queue().is_unsettled());
+                    next_tick = Instant::now() + if busy { BUSY_TICK } else { TICK };
+                    if self.is_drained() {
+                        break;
+                    }
+                }
+                input = inputs.recv() => {
+                    let Some(input) = input else { break };
+                    self.handle(input);
+                    if self.tables.values().any(|table| table.store.queue().is_unsettled()) {
+                        next_tick = next_tick.min(Instant::now() + BUSY_TICK);
+                    }
+                }
+            }
+        }
+        for client in self.clients.values() {
+            if let Some(outbox) = &client.outbox {
+                // A full outbox closes as well, only without the reason.
+                let _ = outbox.send(Event::Closing { reason: "echod has stopped".into() });
+            }
+        }
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn handle(&mut self, input: Input) {
+        match input {
+            Input::Hello { peer, hello, outbox, accepted } => {
+                let result = self.hello(peer, &hello, outbox);
+                // If the connection is gone by now, `Disconnected` or `Exited` follows.
+                let _ = accepted.send(result);
+            }
+            Input::Status(reply) => drop(reply.send(self.status())),
+            Input::Request(client, request) => self.request(client, request),
+            Input::Disconnected(client, reason) => self.disconnected(client, &reason),
+            Input::Exited(client, proof) => self.exited(client, proof),
+            Input::Built(name, result) => self.built(&name, result),
+            Input::Drain => self.drain(),
+        }
+    }
+
+    fn hello(&mut self, peer: Peer, hello: &Hello, outbox: Outbox) -> Result<ClientId, Refused> {
+        let refused = |reason: String| Refused {
+            protocol_min: PROTOCOL_MIN,
+            protocol_max: PROTOCOL_MAX,
+            layout: LAYOUT_VERSION,
+            build: BUILD.into(),
+            reason,
+        };
+        if self.drain_until.is_some() {
+            return Err(refused("echod is stopping: connect to its successor".into()));
+        }
+        if hello.protocol_min > PROTOCOL_MAX || hello.protocol_max < PROTOCOL_MIN {
+            return Err(refused(format!(
+                "the client speaks versions {} to {} of the protocol and echod {PROTOCOL_MIN} to \
+                 {PROTOCOL_MAX}: upgrade the older of the two",
+                hello.protocol_min, hello.protocol_max
+            )));
+        }
+        if hello.layout != LAYOUT_VERSION {
+            return Err(refused(format!(
+                "the client knows version {} of the shared memory and echod makes {LAYOUT_VERSION}: upgrade \
+                 the older of the two",
+                hello.layout
+            )));
+        }
+        if hello.features != 0 {
+            let features = hello.features;
+            return Err(refused(format!("the client requires features {features:#x} that echod lacks")));
+        }
+        let of_uid = self.clients.values().filter(|client| client.peer.uid() == peer.uid()).count();
+        if of_uid >= self.limits.clients_per_uid as usize {
+            return Err(refused(format!(
+                "uid {} has {of_uid} clients already, which is the limit (max_clients)",
+                peer.uid()
+            )));
+        }
+        let (page, page_fd) = match client_page::create() {
+            Ok(made) => made,
+            Err(error) => return Err(refused(format!("no memory for the client page: {error}"))),
+        };
+        self.last_client += 1;
+        let id = ClientId(self.last_client);
+        let watch = match ExitWatch::begin(id, &peer, self.inputs.clone()) {
+            Ok(watch) => watch,
+            Err(error) => return Err(refused(format!("the client's process cannot be watched: {error}"))),
+        };
+        let client = Client::new(
+            id,
+            peer,
+            watch,
+            hello.name.clone(),
+            hello.build.clone(),
+            self.now(),
+            outbox,
+            page,
+            page_fd.clone(),
+        );
+        let welcome = Welcome {
+            protocol: PROTOCOL_MAX.min(hello.protocol_max),
+            instance: self.instance,
+            client: id,
+            page_bytes: PAGE_BYTES as u64,
+            records: RECORDS,
+        };
+        debug!(client = %id, pid = client.peer.pid(), uid = client.peer.uid(), name = client.name, "connected");
+        self.clients.insert(id, client);
+        self.say_with(id, Event::Welcome(welcome), vec![page_fd]);
+        Ok(id)
+    }
+
+    fn status(&self) -> Status {
+        let usage = self.governor.host_usage();
+        Status {
+            protocol_min: PROTOCOL_MIN,
+            protocol_max: PROTOCOL_MAX,
+            layout: LAYOUT_VERSION,
+            build: BUILD.into(),
+            pid: std::process::id(),
+            uptime_ms: self.now().as_millis() as u64,
+            state: if self.drain_until.is_some() { "draining" } else { "serving" }.into(),
+            tables: self.tables.values().filter(|table| !table.dropped).count() as u32,
+            clients: self.clients.len() as u32,
+            host_budget: usage.budget,
+            host_used: usage.used,
+        }
+    }
+
+    fn disconnected(&mut self, id: ClientId, reason: &str) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        client.outbox = None;
+        debug!(client = %id, pid = client.peer.pid(), reason, "disconnected");
+        // Nothing is mapped by a client without members; for the others the process decides.
+        if client.members.is_empty() && client.gone.is_none() {
+            self.clients.remove(&id);
+            return;
+        }
+        let client = &self.clients[&id];
+        for (&member, at) in &client.members {
+            if let Some(table) = self.tables.get_mut(&at.table) {
+                table.store.queue_mut().disconnect(client.key(member));
+            }
+        }
+    }
+
+    fn exited(&mut self, id: ClientId, proof: ProofOfExit) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        client.gone = Some(proof);
+        let (writers, readers) = client.count_members();
+        if writers + readers > 0 {
+            info!(client = %id, pid = client.peer.pid(), name = client.name, writers, readers, "client is gone");
+        }
+        self.detach_all(id);
+    }
+
+    /// Detaches every member of a client that is gone, and forgets the client. What cannot be done yet is done
+    /// by a later tick.
+    fn detach_all(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get(&id) else { return };
+        for member in client.members.keys().copied().collect::<Vec<_>>() {
+            self.detach(id, member);
+        }
+        if self.clients.get(&id).is_some_and(|client| client.members.is_empty() && client.gone.is_some()) {
+            self.clients.remove(&id);
+        }
+    }
+
+    fn detach(&mut self, id: ClientId, member: MemberId) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let key = client.key(member);
+        let Some(at) = client.members.get_mut(&member) else { return };
+        let table_id = at.table;
+        if let Some(table) = self.tables.get_mut(&table_id) {
+            let mut actions = Vec::new();
+            let done = table.store.queue_mut().detach(key, &mut actions);
+            at.leaving = !done;
+            self.perform(actions);
+            if !done {
+                return;
+            }
+        }
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.members.remove(&member);
+        }
+        self.tick_table(table_id);
+    }
+
+    /// Ends a connection. Its process may live on, and then keeps what it holds.
+    fn expel(&mut self, id: ClientId, reason: String) {
+        if let Some(client) = self.clients.get_mut(&id)
+            && let Some(outbox) = client.outbox.take()
+        {
+            warn!(client = %id, pid = client.peer.pid(), name = client.name, reason, "client is disconnected");
+            // If its outbox is full it learns of the end without the reason.
+            let _ = outbox.send(Event::Closing { reason });
+        }
+    }
+
+    fn say(&mut self, id: ClientId, event: Event) {
+        self.say_with(id, event, Vec::new());
+    }
+
+    fn say_with(&mut self, id: ClientId, event: Event, descriptors: Vec<Arc<OwnedFd>>) {
+        let Some(outbox) = self.clients.get(&id).and_then(|client| client.outbox.as_ref()) else { return };
+        if outbox.send_with(event, descriptors) == Err(Unsent::Full) {
+            let reason = format!("{} messages are unread", OUTBOX);
+            self.expel(id, reason);
+        }
+    }
+
+    fn perform(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Grant { reader, grants } => {
+                    self.say(reader.client, Event::Granted { member: reader.member, grants });
+                }
+                Action::End { member, reason, end } => {
+                    self.say(member.client, Event::Ended { member: member.member, reason, end });
+                }
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = self.now();
+        for id in self.tables.keys().copied().collect::<Vec<_>>() {
+            self.tick_table(id);
+            if let Some(table) = self.tables.get_mut(&id) {
+                table.observe(now);
+            }
+        }
+        let leaving: Vec<(ClientId, MemberId)> = self
+            .clients
+            .values()
+            .flat_map(|c| c.members.iter().filter(|(_, m)| m.leaving).map(|(&member, _)| (c.id, member)))
+            .collect();
+        for (client, member) in leaving {
+            self.detach(client, member);
+            self.detach_if_gone(client);
+        }
+    }
+
+    fn detach_if_gone(&mut self, id: ClientId) {
+        if self.clients.get(&id).is_some_and(|client| client.gone.is_some()) {
+            self.detach_all(id);
+        }
+    }
+
+    fn tick_table(&mut self, id: TableId) {
+        let Some(table) = self.tables.get_mut(&id) else { return };
+        let was_poisoned = table.store.queue().poison().is_some();
+        let mut actions = Vec::new();
+        table.store.tick(&mut actions);
+        if !was_poisoned && let Some(poison) = table.store.queue().poison() {
+            warn!(table = table.name(), %poison, "table is poisoned");
+        }
+        self.perform(actions);
+        self.forget_if_unused(id);
+    }
+
+    fn close_table(&mut self, id: TableId, reason: EndReason) {
+        let mut actions = Vec::new();
+        if let Some(table) = self.tables.get_mut(&id) {
+            table.store.queue_mut().close(reason, &mut actions);
+        }
+        self.perform(actions);
+        self.tick_table(id);
+    }
+
+    fn drain(&mut self) {
+        if self.drain_until.is_some() {
+            return;
+        }
+        let drain_timeout = self.limits.drain_timeout;
+        info!(tables = self.tables.len(), clients = self.clients.len(), ?drain_timeout, "draining");
+        self.drain_until = Some(Instant::now() + drain_timeout);
+        for id in self.tables.keys().copied().collect::<Vec<_>>() {
+            self.close_table(id, EndReason::Draining);
+        }
+    }
+
+    fn is_drained(&self) -> bool {
+        let Some(until) = self.drain_until else { return false };
+        let drained = |table: &Table| table.dropped || table.store.queue().is_drained();
+        if self.building.is_empty() && self.tables.values().all(drained) {
+            info!("drained");
+            return true;
+        }
+        if Instant::now() < until {
+            return false;
+        }
+        for table in self.tables.values().filter(|table| !drained(table)) {
+            let pending = table.store.queue().samples().pending;
+            warn!(table = table.name(), pending, "not drained in time; what is pending is lost");
+        }
+        true
+    }
+}

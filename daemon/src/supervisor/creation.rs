@@ -1,0 +1,149 @@
+//! How tables come to be, elsewhere, and go.
+
+use std::sync::{Mutex, PoisonError};
+
+use echo::ids::{ClientId, TableId};
+use echo::spec::TableSpec;
+use echo::table::store::{Store, StoreError};
+use echo::wire::message::{Answer, EndReason, Event, Refusal, RefusalKind};
+use tracing::{info, warn};
+
+use super::requests::{refusal, same_spec};
+use super::{Building, Input, Supervisor};
+use crate::table::Table;
+
+/// Progress of a large table is logged in steps of so many bytes.
+const PROGRESS: u64 = 8 << 30;
+
+impl Supervisor {
+    pub(super) fn create_table(&mut self, id: ClientId, call_id: u32, spec: TableSpec) -> Option<Answer> {
+        if let Err(error) = spec.validate() {
+            return Some(Answer::Refused(refusal(RefusalKind::InvalidSpec, error.to_string())));
+        }
+        if let Ok(table) = self.named(&spec.name) {
+            let result = self
+                .permitted(id, table, false)
+                .and_then(|()| same_spec(&self.tables[&table].store.spec().diff(&spec), &spec.name));
+            return Some(match result {
+                Ok(()) => Answer::Table { table, created: false },
+                Err(refusal) => Answer::Refused(refusal),
+            });
+        }
+        let uid = self.clients[&id].peer.uid();
+        if let Some(building) = self.building.get_mut(&spec.name) {
+            if let Err(refusal) = same_spec(&building.spec.diff(&spec), &spec.name) {
+                return Some(Answer::Refused(refusal));
+            }
+            building.waiting.push((id, call_id));
+            return None;
+        }
+        if self.drain_until.is_some() {
+            return Some(Answer::Refused(refusal(RefusalKind::Draining, "echod is stopping".into())));
+        }
+        if self.tables.len() + self.building.len() >= self.limits.tables {
+            let limit = self.limits.tables;
+            let message = format!("there are {limit} tables already, which is the limit: drop one");
+            return Some(Answer::Refused(refusal(RefusalKind::Limit, message)));
+        }
+        self.build(spec, uid, vec![(id, call_id)]);
+        None
+    }
+
+    /// Takes over a table that the configuration declares. Everybody who may connect may use it.
+    pub fn declare(&mut self, store: Store) {
+        let uid = self.limits.own_uid;
+        self.insert(Table::new(store, uid, true));
+    }
+
+    fn insert(&mut self, table: Table) -> TableId {
+        self.last_table += 1;
+        let id = TableId(self.last_table);
+        info!(table = table.name(), uid = table.uid, bytes = table.store.committed_bytes(), "table is there");
+        for note in &table.store.pages().notes {
+            warn!(table = table.name(), note, "not as wished");
+        }
+        self.tables.insert(id, table);
+        id
+    }
+
+    fn build(&mut self, spec: TableSpec, uid: u32, waiting: Vec<(ClientId, u32)>) {
+        let (governor, inputs, threads) =
+            (self.governor.clone(), self.inputs.clone(), self.limits.prefault_threads);
+        let name = spec.name.clone();
+        self.building.insert(name.clone(), Building { spec: spec.clone(), uid, waiting });
+        // Making gigabytes resident takes seconds: not here.
+        tokio::task::spawn_blocking(move || {
+            let progress = progress(spec.name.clone());
+            let result = Store::create(&spec, &governor, uid, threads, progress).map(Box::new);
+            // If the supervisor is gone, so is the table.
+            let _ = inputs.blocking_send(Input::Built(name, result));
+        });
+    }
+
+    pub(super) fn built(&mut self, name: &str, result: Result<Box<Store>, StoreError>) {
+        let Some(Building { uid, waiting, .. }) = self.building.remove(name) else { return };
+        let answer = match result {
+            Ok(store) => {
+                let id = self.insert(Table::new(*store, uid, false));
+                if self.drain_until.is_some() {
+                    self.close_table(id, EndReason::Draining);
+                }
+                Ok(id)
+            }
+            Err(error) => {
+                warn!(table = name, uid, %error, "table could not be made");
+                let kind = match &error {
+                    StoreError::Budget(_) => RefusalKind::Budget,
+                    _ => RefusalKind::Memory,
+                };
+                Err(refusal(kind, format!("table {name:?} could not be made: {error}")))
+            }
+        };
+        for (i, (client, call_id)) in waiting.into_iter().enumerate() {
+            let answer = match &answer {
+                Ok(table) => match self.clients.get(&client).map(|_| self.permitted(client, *table, false)) {
+                    Some(Ok(())) => Answer::Table { table: *table, created: i == 0 },
+                    Some(Err(refusal)) => Answer::Refused(refusal),
+                    None => continue,
+                },
+                Err(refusal) => Answer::Refused(refusal.clone()),
+            };
+            self.say(client, Event::Answer { id: call_id, answer });
+        }
+    }
+
+    pub(super) fn drop_table(&mut self, id: ClientId, name: &str) -> Result<Answer, Refusal> {
+        let table_id = self.named(name)?;
+        self.permitted(id, table_id, true)?;
+        let mut actions = Vec::new();
+        if let Some(table) = self.tables.get_mut(&table_id) {
+            info!(table = name, client = %id, "table is dropped");
+            table.dropped = true;
+            table.store.queue_mut().end_all(EndReason::Dropped, &mut actions);
+        }
+        self.perform(actions);
+        self.forget_if_unused(table_id);
+        Ok(Answer::Done)
+    }
+
+    /// A dropped table's memory is given back when nobody has it mapped.
+    pub(super) fn forget_if_unused(&mut self, id: TableId) {
+        let used = self.clients.values().any(|client| client.members.values().any(|m| m.table == id));
+        if !used && self.tables.get(&id).is_some_and(|table| table.dropped) {
+            self.tables.remove(&id);
+        }
+    }
+}
+
+/// Logs how far the memory of a large table is.
+pub(crate) fn progress(table: String) -> impl Fn(u64) + Send + Sync {
+    let total = Mutex::new(0_u64);
+    move |bytes| {
+        let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *total;
+        *total += bytes;
+        if before / PROGRESS != *total / PROGRESS {
+            info!(table, bytes = *total, "making memory resident");
+        }
+    }
+}

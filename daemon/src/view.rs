@@ -1,0 +1,138 @@
+//! What the daemon shows of itself: answers to the questions of `echoctl`.
+
+use std::ops::Bound;
+
+use echo::ids::{ClientId, TableId};
+use echo::table::why;
+use echo::wire::message::{Answer, ClientRow, MAX_ROWS, MemberRow, TableDetails, TableRow};
+
+use crate::supervisor::Supervisor;
+use crate::table::Table;
+
+fn row(id: TableId, table: &Table) -> TableRow {
+    let (spec, queue) = (table.store.spec(), table.store.queue());
+    let state = match (queue.poison(), queue.end_reason()) {
+        (Some(poison), _) => format!("poisoned: {poison}"),
+        (None, Some(reason)) => format!("{reason:?}").to_lowercase(),
+        (None, None) => "open".into(),
+    };
+    TableRow {
+        name: spec.name.clone(),
+        table: id,
+        state,
+        uid: table.uid,
+        batch_size: spec.batch_size,
+        capacity: spec.capacity,
+        sample_bytes: spec.sample_bytes(),
+        committed_bytes: table.store.committed_bytes(),
+        writers: queue.writers().len() as u32,
+        readers: queue.readers().len() as u32,
+        samples: queue.samples(),
+    }
+}
+
+/// A page of tables, by name.
+pub fn tables(supervisor: &Supervisor, after: Option<&str>) -> Answer {
+    let mut all: Vec<(&TableId, &Table)> = supervisor
+        .tables
+        .iter()
+        .filter(|(_, table)| !table.dropped && after.is_none_or(|after| table.name() > after))
+        .collect();
+    all.sort_by_key(|(_, table)| table.name());
+    let rows = all.iter().take(MAX_ROWS).map(|(id, table)| row(**id, table)).collect();
+    Answer::Tables { rows, more: all.len() > MAX_ROWS }
+}
+
+/// One table, in full.
+pub fn table(supervisor: &Supervisor, id: TableId) -> Answer {
+    let table = &supervisor.tables[&id];
+    let queue = table.store.queue();
+    let (cursor, limit) = queue.cursor_and_limit();
+    let writers = queue.writers().iter().map(|(&key, writer)| {
+        let state = match (writer.finished, writer.is_waiting(), writer.is_idle()) {
+            (true, ..) => "finished",
+            (_, true, _) => "waits for space",
+            (_, _, true) => "between samples",
+            _ => "holds a claim",
+        };
+        (key, true, state, writer.committed(), 0)
+    });
+    let readers = queue.readers().iter().map(|(&key, reader)| {
+        let state = match (reader.connected, reader.held) {
+            (false, _) => "disconnected, alive",
+            (true, 0) => "holds nothing",
+            _ => "holds grants",
+        };
+        (key, false, state, reader.batches, reader.held)
+    });
+    let members = writers
+        .chain(readers)
+        .take(MAX_ROWS)
+        .map(|(key, writer, state, done, grants)| {
+            let (pid, name) = who(supervisor, key.client);
+            let (client, member, state) = (key.client, key.member, state.into());
+            MemberRow { client, member, writer, pid, name, state, done, grants }
+        })
+        .collect();
+    Answer::TableDetails(TableDetails {
+        row: row(id, table),
+        spec: table.store.spec().clone(),
+        pages: table.store.pages().clone(),
+        cursor,
+        limit,
+        batches_delivered: queue.batches_delivered(),
+        blocks: queue.block_counts(),
+        holes_offered: queue.holes_offered(),
+        orphaned_claims: queue.orphaned_claims(),
+        members,
+    })
+}
+
+/// A page of clients, by id.
+pub fn clients(supervisor: &Supervisor, after: Option<ClientId>) -> Answer {
+    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    let now = supervisor.now();
+    let mut page = supervisor.clients.range((from, Bound::Unbounded));
+    let rows = page
+        .by_ref()
+        .take(MAX_ROWS)
+        .map(|(&id, client)| {
+            let (writers, readers) = client.count_members();
+            let grants = supervisor
+                .tables
+                .values()
+                .flat_map(|table| table.store.queue().readers())
+                .filter(|(key, _)| key.client == id)
+                .map(|(_, reader)| reader.held)
+                .sum();
+            ClientRow {
+                client: id,
+                pid: client.peer.pid(),
+                uid: client.peer.uid(),
+                name: client.name.clone(),
+                build: client.build.clone(),
+                state: client.state().into(),
+                age_ms: now.saturating_sub(client.since).as_millis() as u64,
+                writers,
+                readers,
+                grants,
+            }
+        })
+        .collect();
+    Answer::Clients { rows, more: page.next().is_some() }
+}
+
+/// What is being waited for at one table.
+pub fn why(supervisor: &Supervisor, id: TableId) -> Answer {
+    let table = &supervisor.tables[&id];
+    let who = |client| who(supervisor, client);
+    Answer::Why { waits: why::waits(table.store.queue(), &table.watch, supervisor.now(), &who) }
+}
+
+/// A client's process and name.
+fn who(supervisor: &Supervisor, client: ClientId) -> (u32, String) {
+    match supervisor.clients.get(&client) {
+        Some(client) => (client.peer.pid(), client.name.clone()),
+        None => (0, "gone".into()),
+    }
+}

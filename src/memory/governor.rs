@@ -1,0 +1,225 @@
+//! How many bytes may be committed, in all and by one user. Never a silent overcommit.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use thiserror::Error;
+
+/// Where memory is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Tier {
+    /// The machine's.
+    Host,
+    /// A GPU's.
+    Device,
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Host => "host",
+            Self::Device => "device",
+        })
+    }
+}
+
+/// A refusal: which budget, how much of it is used and by whom, and what was asked.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error(
+    "{asked} bytes of {tier} memory for {holder} do not fit into {budget_name} of {budget} bytes: {used} are used \
+     ({holders}), {} are left; drop a table or raise the budget", budget.saturating_sub(*used)
+)]
+pub struct BudgetError {
+    tier: Tier,
+    holder: String,
+    asked: u64,
+    budget_name: String,
+    budget: u64,
+    used: u64,
+    holders: String,
+}
+
+/// What is used of a budget.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Usage {
+    /// Bytes that may be committed.
+    pub budget: u64,
+    /// Bytes that are.
+    pub used: u64,
+}
+
+/// The budgets.
+#[derive(Debug)]
+pub struct MemoryGovernor {
+    tiers: [u64; 2],
+    per_uid: u64,
+    used: Mutex<BTreeMap<(Tier, u32, String), u64>>,
+}
+
+impl MemoryGovernor {
+    /// Budgets in bytes: of host memory in all, and of either tier for one user. There is no device memory.
+    pub fn new(host: u64, per_uid: u64) -> Self {
+        Self { tiers: [host, 0], per_uid, used: Mutex::default() }
+    }
+
+    /// What is used of host memory.
+    pub fn host_usage(&self) -> Usage {
+        let used = self.used();
+        Usage { budget: self.tiers[0], used: sum(&used, |&(tier, ..)| tier == Tier::Host) }
+    }
+
+    fn used(&self) -> MutexGuard<'_, BTreeMap<(Tier, u32, String), u64>> {
+        // Every change is one insertion, so what a panicking thread leaves is whole.
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, account: &Account, asked: u64) -> Result<(), BudgetError> {
+        let mut used = self.used();
+        let (tier, uid) = (account.tier, account.uid);
+        let budgets = [
+            (format!("the {tier} budget"), self.tiers[tier as usize], None),
+            (format!("the budget of uid {uid}"), self.per_uid, Some(uid)),
+        ];
+        for (name, budget, only) in budgets {
+            let counted = |key: &(Tier, u32, String)| key.0 == tier && only.is_none_or(|only| key.1 == only);
+            let total = sum(&used, counted);
+            if total.checked_add(asked).is_none_or(|total| total > budget) {
+                return Err(BudgetError {
+                    tier,
+                    holder: account.holder.clone(),
+                    asked,
+                    budget_name: name,
+                    budget,
+                    used: total,
+                    holders: largest(&used, counted),
+                });
+            }
+        }
+        *used.entry(account.key()).or_default() += asked;
+        Ok(())
+    }
+
+    fn give_back(&self, account: &Account, bytes: u64) {
+        let mut used = self.used();
+        if let Some(held) = used.get_mut(&account.key()) {
+            *held -= bytes;
+            if *held == 0 {
+                used.remove(&account.key());
+            }
+        }
+    }
+}
+
+fn sum(used: &BTreeMap<(Tier, u32, String), u64>, counted: impl Fn(&(Tier, u32, String)) -> bool) -> u64 {
+    used.iter().filter(|(key, _)| counted(key)).map(|(_, bytes)| bytes).sum()
+}
+
+/// The largest holders, for people.
+fn largest(
+    used: &BTreeMap<(Tier, u32, String), u64>,
+    counted: impl Fn(&(Tier, u32, String)) -> bool,
+) -> String {
+    let mut holders: Vec<_> = used.iter().filter(|(key, _)| counted(key)).collect();
+    holders.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
+    let named =
+        holders.iter().take(3).map(|((_, uid, holder), bytes)| format!("{holder} of uid {uid}: {bytes}"));
+    let named: Vec<String> = named.collect();
+    match (named.is_empty(), holders.len().saturating_sub(3)) {
+        (true, _) => "by nobody".into(),
+        (false, 0) => named.join(", "),
+        (false, more) => format!("{}, and {more} more", named.join(", ")),
+    }
+}
+
+/// Who takes memory.
+#[derive(Clone, Debug)]
+pub struct Account {
+    governor: Arc<MemoryGovernor>,
+    tier: Tier,
+    uid: u32,
+    holder: String,
+}
+
+impl Account {
+    /// Host memory for that user, held by what is named.
+    pub fn host(governor: Arc<MemoryGovernor>, uid: u32, holder: impl Into<String>) -> Self {
+        Self { governor, tier: Tier::Host, uid, holder: holder.into() }
+    }
+
+    /// For memory that somebody else answers for: nothing is leased.
+    pub fn nobody() -> Self {
+        Self::host(Arc::new(MemoryGovernor::new(0, 0)), 0, "nobody")
+    }
+
+    /// A lease of nothing yet.
+    pub const fn lease(self) -> MemoryLease {
+        MemoryLease { account: self, bytes: 0 }
+    }
+
+    fn key(&self) -> (Tier, u32, String) {
+        (self.tier, self.uid, self.holder.clone())
+    }
+}
+
+/// Bytes that may be committed, for as long as it lives.
+#[derive(Debug)]
+pub struct MemoryLease {
+    account: Account,
+    bytes: u64,
+}
+
+impl MemoryLease {
+    /// Takes more.
+    ///
+    /// # Errors
+    /// If a budget does not allow it; the lease is then as before.
+    pub fn grow(&mut self, bytes: u64) -> Result<(), BudgetError> {
+        self.account.governor.take(&self.account, bytes)?;
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// Gives some back.
+    pub fn shrink(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.bytes);
+        self.account.governor.give_back(&self.account, bytes);
+        self.bytes -= bytes;
+    }
+
+    /// How many it is.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for MemoryLease {
+    fn drop(&mut self) {
+        self.shrink(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_the_budget_its_holders_and_the_numbers() {
+        let governor = Arc::new(MemoryGovernor::new(100, 80));
+        let account = |uid, name: &str| Account::host(governor.clone(), uid, name);
+        let mut first = account(7, "table a").lease();
+        first.grow(70).unwrap();
+        let error = account(7, "table b").lease().grow(11).unwrap_err().to_string();
+        let expected = "11 bytes of host memory for table b do not fit into the budget of uid 7 of 80 bytes: 70 are \
+                        used (table a of uid 7: 70), 10 are left; drop a table or raise the budget";
+        assert_eq!(error, expected);
+        let error = account(8, "table b").lease().grow(31).unwrap_err().to_string();
+        assert!(error.contains("the host budget of 100 bytes: 70 are used"), "{error}");
+        assert!(account(8, "table b").lease().grow(u64::MAX).is_err(), "no overflow");
+        first.shrink(20);
+        assert_eq!(governor.host_usage(), Usage { budget: 100, used: 50 });
+        drop(first);
+        assert_eq!(governor.host_usage().used, 0);
+        assert!(governor.used().is_empty());
+    }
+}

@@ -1,0 +1,40 @@
+//! Memory: from a file descriptor to an array whose base never moves.
+//!
+//! Bottom up; each layer knows only those above it in this list:
+//!
+//! 1. [`syscalls`], [`error`]: the door to the kernel, and what it says when it refuses.
+//! 2. [`fork`]: whether this process is a forked copy, which must leave its parent's memory alone.
+//! 3. [`memfd`]: files without a name, sealed before anyone else sees them.
+//! 4. [`mapping`], [`reservation`]: a whole small file, and a range of addresses to be filled in parts.
+//! 5. [`backing`]: what a range can be made of: [`host`] (private memory) or [`shared`] (a window on a memfd).
+//! 6. [`governor`]: how many bytes may be committed, by whom.
+//! 7. [`virtual_buffer`]: a range that grows and shrinks behind a base that stays.
+//! 8. [`layout`], [`pages`]: where a table's arrays lie in its file, and which pages they got.
+//!
+//! What always holds: committed bytes are leased from the governor *before* they are mapped, and given back
+//! *after* they are released; any failure leaves everything as it was; an address that was handed out is valid
+//! until the mapping is dropped.
+//!
+//! It has no notion of samples, and no synchronisation of what it maps.
+
+pub mod backing;
+pub mod error;
+pub mod fork;
+pub mod governor;
+pub mod host;
+pub mod layout;
+pub mod mapping;
+pub mod memfd;
+pub mod pages;
+pub mod reservation;
+pub mod shared;
+pub mod syscalls;
+pub mod virtual_buffer;
+
+pub use backing::{PhysicalMemoryAccounting, VirtualBacking};
+pub use error::MemoryError;
+pub use governor::{Account, BudgetError, MemoryGovernor, Tier};
+pub use host::HostBacking;
+pub use mapping::{Access, Mapping};
+pub use shared::SharedBacking;
+pub use virtual_buffer::VirtualBuffer;

@@ -1,0 +1,203 @@
+//! The arrays of a table: slot `i` of an array lies at `base + i * slot_bytes`, without padding, so that any
+//! range of slots is one piece of memory.
+//!
+//! It hands out pointers and never references: other processes write the same bytes. No synchronisation of its
+//! own: that nobody else writes a slot meanwhile is what a claim says, and that nobody writes it any more, what
+//! a complete block says.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::ids::SlotIndex;
+use crate::memory::governor::Account;
+use crate::memory::layout::DataLayout;
+use crate::memory::memfd::Sealed;
+use crate::memory::shared::Filling;
+use crate::memory::{Access, MemoryError, SharedBacking, VirtualBacking, VirtualBuffer};
+
+/// One array.
+struct ArrayBuf<B: VirtualBacking> {
+    buffer: VirtualBuffer<B>,
+    slot_bytes: usize,
+}
+
+/// The arrays.
+pub struct PytreeRingBuf<B: VirtualBacking> {
+    arrays: Vec<ArrayBuf<B>>,
+    slots: u64,
+}
+
+impl<B: VirtualBacking> PytreeRingBuf<B> {
+    /// Arrays of buffers in which so many slots are committed, with the bytes of a slot in each.
+    ///
+    /// # Panics
+    /// If a buffer has not committed them.
+    pub fn new(arrays: Vec<(VirtualBuffer<B>, usize)>, slots: u64) -> Self {
+        let arrays: Vec<_> =
+            arrays.into_iter().map(|(buffer, slot_bytes)| ArrayBuf { buffer, slot_bytes }).collect();
+        for (i, array) in arrays.iter().enumerate() {
+            let needed = usize::try_from(slots).ok().and_then(|slots| slots.checked_mul(array.slot_bytes));
+            let committed = array.buffer.committed();
+            assert!(needed.is_some_and(|needed| needed <= committed), "array {i} has {committed} bytes");
+        }
+        Self { arrays, slots }
+    }
+
+    /// How many arrays.
+    pub fn arrays(&self) -> usize {
+        self.arrays.len()
+    }
+
+    /// How many slots each has.
+    pub const fn slots(&self) -> u64 {
+        self.slots
+    }
+
+    /// Bytes of a slot of one array.
+    pub fn slot_bytes(&self, array: usize) -> usize {
+        self.arrays[array].slot_bytes
+    }
+
+    /// Bytes that all arrays have committed.
+    pub fn committed(&self) -> u64 {
+        self.arrays.iter().map(|array| array.buffer.committed() as u64).sum()
+    }
+
+    /// The addresses that the arrays could ever have, `(start, end)` each.
+    pub fn address_ranges(&self) -> Vec<(usize, usize)> {
+        let range =
+            |array: &ArrayBuf<B>| (array.buffer.base(), array.buffer.base() + array.buffer.reserved());
+        self.arrays.iter().map(range).collect()
+    }
+
+    /// One slot of one array, to write. Valid for `slot_bytes` bytes while `self` lives, if the memory is
+    /// writable to this process.
+    #[inline]
+    pub fn slot_mut(&self, array: usize, slot: SlotIndex) -> *mut u8 {
+        self.range_ptr(array, slot, 1).0.cast_mut()
+    }
+
+    /// One slot of one array, to read.
+    #[inline]
+    pub fn slot_ref(&self, array: usize, slot: SlotIndex) -> *const u8 {
+        self.range_ptr(array, slot, 1).0
+    }
+
+    /// A range of slots of one array: its address and its length in bytes. Of an array without bytes the address
+    /// is one that is not null, aligned for any element, and not to be accessed.
+    ///
+    /// # Panics
+    /// If there is no such array, or the range goes past its end.
+    #[inline]
+    pub fn range_ptr(&self, array: usize, first: SlotIndex, count: u32) -> (*const u8, usize) {
+        let in_range = first.get().checked_add(count.into()).is_some_and(|end| end <= self.slots);
+        assert!(in_range, "slots {} + {count} of {}", first.get(), self.slots);
+        let array = &self.arrays[array];
+        // No overflow: `slots * slot_bytes` fits (checked by `new`), and this is inside.
+        let offset = first.get() as usize * array.slot_bytes;
+        ((array.buffer.base() + offset) as *const u8, count as usize * array.slot_bytes)
+    }
+}
+
+impl PytreeRingBuf<SharedBacking> {
+    /// The owner's side: commits `slots` slots of every array in the file, all or nothing. Large arrays are on
+    /// huge pages of the given size.
+    ///
+    /// # Errors
+    /// If a budget or the kernel refuses the memory.
+    pub fn create(
+        file: &Arc<OwnedFd>,
+        layout: &DataLayout,
+        slots: u64,
+        account: &Account,
+        huge_page: Option<usize>,
+        filling: &Arc<Filling>,
+    ) -> Result<Self, MemoryError> {
+        Self::commit(layout, slots, account, |place| {
+            let huge_page = huge_page.filter(|_| place.is_large());
+            SharedBacking::owner(file.clone(), place.offset, huge_page, filling.clone())
+        })
+    }
+
+    /// An attacher's side of a file that was received: maps the slots that the owner has committed.
+    ///
+    /// # Errors
+    /// If the kernel refuses the addresses, or the file is smaller than its layout.
+    pub fn attach(
+        file: Sealed,
+        layout: &DataLayout,
+        slots: u64,
+        access: Access,
+    ) -> Result<Self, MemoryError> {
+        if file.bytes() < layout.bytes() {
+            let what = format!("has {} bytes, its layout {}", file.bytes(), layout.bytes());
+            return Err(MemoryError::Descriptor(what));
+        }
+        let file = Arc::new(file.into_fd());
+        Self::commit(layout, slots, &Account::nobody(), |place| {
+            SharedBacking::attacher(file.clone(), place.offset, access)
+        })
+    }
+
+    fn commit(
+        layout: &DataLayout,
+        slots: u64,
+        account: &Account,
+        backing: impl Fn(&crate::memory::layout::ArrayPlace) -> SharedBacking,
+    ) -> Result<Self, MemoryError> {
+        let mut arrays = Vec::with_capacity(layout.places().len());
+        for place in layout.places() {
+            // What was committed so far is given back when `arrays` is dropped.
+            let mut buffer = VirtualBuffer::new(backing(place), place.max_bytes as usize, account.clone())?;
+            buffer.grow_to((slots * place.slot_bytes) as usize)?;
+            arrays.push((buffer, place.slot_bytes as usize));
+        }
+        Ok(Self::new(arrays, slots))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::HostBacking;
+
+    fn buf(slot_bytes: &[usize], slots: u64) -> PytreeRingBuf<HostBacking> {
+        let array = |&slot_bytes: &usize| {
+            let bytes = slot_bytes * slots as usize;
+            let governor = Arc::new(crate::memory::MemoryGovernor::new(1 << 30, 1 << 30));
+            let mut buffer =
+                VirtualBuffer::new(HostBacking, bytes, Account::host(governor, 0, "test")).unwrap();
+            buffer.grow_to(bytes).unwrap();
+            (buffer, slot_bytes)
+        };
+        PytreeRingBuf::new(slot_bytes.iter().map(array).collect(), slots)
+    }
+
+    #[test]
+    fn slots_are_neighbours_without_padding() {
+        let buf = buf(&[3, 16], 100);
+        let slot = |i| SlotIndex::new(i, 100).unwrap();
+        for array in 0..2 {
+            let (base, bytes) = buf.range_ptr(array, slot(0), 100);
+            assert_eq!(bytes, buf.slot_bytes(array) * 100);
+            for i in 0..100 {
+                let expected = base as usize + i as usize * buf.slot_bytes(array);
+                assert_eq!(buf.slot_mut(array, slot(i)) as usize, expected);
+                assert_eq!(buf.slot_ref(array, slot(i)) as usize, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn an_array_without_bytes_has_an_address_all_the_same() {
+        let buf = buf(&[0, 8], 4);
+        let (address, bytes) = buf.range_ptr(0, SlotIndex::new(3, 4).unwrap(), 1);
+        assert!(!address.is_null() && (address as usize).is_multiple_of(16) && bytes == 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "slots 3 + 2 of 4")]
+    fn a_range_past_the_end_is_our_own_bug() {
+        buf(&[8], 4).range_ptr(0, SlotIndex::new(3, 4).unwrap(), 2);
+    }
+}

@@ -1,0 +1,181 @@
+//! Claims whose worker is gone, until each of their positions is settled.
+//!
+//! One function serves every way of losing a worker: a killed process, a goodbye, a dropped claim. An orphan
+//! is in the private record before the worker's own record is cleared, so that there is no instant in which
+//! nobody answers for its positions; and it is forgotten only when each position is committed, offered to
+//! others, or was never claimed.
+
+use crate::ids::{BlockIndex, Position};
+use crate::ring::reclaim::{self, Finding};
+use crate::ring::record::RecordedClaim;
+use crate::ring::{ready, space};
+use crate::sync::{Ordering, fence};
+use crate::table::ledger::ORPHANS;
+use crate::table::member::{MemberKey, Writer};
+use crate::table::queue::{Poison, Queue, Violation};
+
+/// An orphaned claim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Orphan {
+    /// Where the private record keeps it.
+    index: usize,
+    claim: RecordedClaim,
+    /// Positions settled so far. Not kept: settling again does no harm.
+    settled: u32,
+}
+
+impl Orphan {
+    /// What the private record keeps there, if anything.
+    pub fn kept(index: usize, word: u64) -> Option<Self> {
+        RecordedClaim::decode(word).map(|claim| Self { index, claim, settled: 0 })
+    }
+}
+
+impl Queue {
+    /// Claims of workers that are gone, not settled yet.
+    pub fn orphaned_claims(&self) -> u32 {
+        self.orphans.len() as u32
+    }
+
+    /// Holes that are offered to workers.
+    pub fn holes_offered(&self) -> u32 {
+        (0..self.geometry().refill_len())
+            .filter(|&entry| self.control.refill(entry).load(Ordering::Relaxed) != 0)
+            .count() as u32
+    }
+
+    /// Keeps claims as orphaned, all or none.
+    pub(super) fn keep_orphans(&mut self, words: &[u64]) -> bool {
+        let claims: Vec<u64> =
+            words.iter().copied().filter(|&word| RecordedClaim::decode(word).is_some()).collect();
+        let free: Vec<usize> =
+            (0..ORPHANS).filter(|&index| self.ledger.orphan(index) == 0).take(claims.len()).collect();
+        if free.len() < claims.len() {
+            return false;
+        }
+        for (index, word) in free.into_iter().zip(claims) {
+            self.ledger.set_orphan(index, word);
+            self.orphans.extend(Orphan::kept(index, word));
+        }
+        true
+    }
+
+    /// A writer gave up its claim: it marked its record, and says so.
+    pub fn drop_claim(&mut self, key: MemberKey) -> Result<(), Violation> {
+        let writer = self.writers.get(&key).ok_or(Violation::NoMember(key))?;
+        let word = writer.record().claim().load(Ordering::Acquire);
+        match RecordedClaim::decode(word) {
+            Some(claim) if claim.dropped => self.take_over(key, word),
+            Some(_) => return Err(Violation::NotDropped),
+            // A tick came first.
+            None => {}
+        }
+        self.settle_orphans();
+        Ok(())
+    }
+
+    /// Takes over claims that were given up by clients that died, or that keep silent.
+    pub(super) fn take_over_dropped(&mut self) {
+        let dropped: Vec<(MemberKey, u64)> = self
+            .writers
+            .iter()
+            .map(|(&key, writer)| (key, writer.record().claim().load(Ordering::Acquire)))
+            .filter(|&(_, word)| RecordedClaim::decode(word).is_some_and(|claim| claim.dropped))
+            .collect();
+        for (key, word) in dropped {
+            self.take_over(key, word);
+        }
+    }
+
+    /// The orphan is kept first, the record cleared after: clearing it is what lets the writer claim again.
+    fn take_over(&mut self, key: MemberKey, word: u64) {
+        if self.keep_orphans(&[word])
+            && let Some(writer) = self.writers.get(&key)
+        {
+            // release: pairs with the writer's look before its next claim
+            writer.record().claim().store(0, Ordering::Release);
+        }
+    }
+
+    /// Settles what can be settled now; part of [`Queue::tick`].
+    pub fn settle_orphans(&mut self) {
+        let mut orphans = std::mem::take(&mut self.orphans);
+        orphans.retain_mut(|orphan| {
+            while orphan.settled < orphan.claim.length {
+                let position = Position(orphan.claim.position.0 + u64::from(orphan.settled));
+                if !self.settle(position) {
+                    return true;
+                }
+                orphan.settled += 1;
+            }
+            self.ledger.set_orphan(orphan.index, 0);
+            false
+        });
+        self.orphans = orphans;
+    }
+
+    /// Whether nobody needs to look at the position again.
+    fn settle(&mut self, position: Position) -> bool {
+        // Positions are looked up here and never through `fill`, which may be another lap's by now.
+        let Some(&block) = self.live.get(&self.geometry().seq(position)) else {
+            return true;
+        };
+        let held = || self.writers.values().flat_map(Writer::held);
+        match reclaim::find(&self.control, position, block, held) {
+            Finding::NotClaimed | Finding::Offered => true,
+            Finding::Covered => false,
+            Finding::Committed => {
+                // The dead worker may have been the one to complete the block, or to wake its reader. The
+                // fence stands in for the one that it did not come to, between its commit, which we have
+                // seen, and its look at the other words: pairs with the fence in `commit`.
+                fence(Ordering::SeqCst);
+                if self.control.is_full(block) {
+                    ready::complete(&self.control, block, self.geometry().seq(position));
+                    ready::wake(&self.control, block);
+                }
+                true
+            }
+            Finding::Hole => self.offer(position, block),
+        }
+    }
+
+    fn offer(&mut self, position: Position, block: BlockIndex) -> bool {
+        let free = |&entry: &u32| self.control.refill(entry).load(Ordering::Acquire) == 0;
+        let Some(entry) = (0..self.geometry().refill_len()).find(free) else {
+            return false;
+        };
+        self.ledger.set_offered(entry, Some(position));
+        reclaim::offer(&self.control, entry, position, block);
+        true
+    }
+
+    /// A refill entry is 0, or what was offered there.
+    pub(super) fn check_refill(&self) -> Result<(), Poison> {
+        for entry in 0..self.geometry().refill_len() {
+            let got = self.control.refill(entry).load(Ordering::Acquire);
+            let offered = self.ledger.offered(entry).map_or(0, |position| position.0 + 1);
+            if got != 0 && got != offered {
+                return Err(Poison::Refill { entry, got, offered });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all offers back, when nobody is left to fill the holes.
+    pub(super) fn withdraw_offers(&mut self) {
+        for entry in 0..self.geometry().refill_len() {
+            if let Some(position) = self.ledger.offered(entry) {
+                reclaim::withdraw(&self.control, entry, position);
+                self.ledger.set_offered(entry, None);
+            }
+        }
+        space::wake(&self.control);
+    }
+
+    /// Forgets all orphans, when their blocks' samples have been counted.
+    pub(super) fn forget_orphans(&mut self) {
+        for orphan in self.orphans.drain(..) {
+            self.ledger.set_orphan(orphan.index, 0);
+        }
+    }
+}

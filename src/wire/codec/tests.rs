@@ -1,0 +1,200 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::ids::{BlockSeq, ClientId, GrantNumber, LeaseToken, TableId};
+use crate::spec::{DType, TableSpec};
+use crate::wire::message::{
+    Answer, Attachment, EndReason, Grant, Hello, Refusal, RefusalKind, Refused, Status, Wait, Welcome,
+};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn spec() -> TableSpec {
+    TableSpec::new("t", vec![ArraySpec::new("x", DType::F32, [4])], 256, 8)
+}
+
+fn attachment(spec: TableSpec) -> Attachment {
+    let offsets = (0..spec.arrays.len() as u64).map(|i| i << 30).collect();
+    Attachment {
+        member: MemberId(1),
+        table: TableId(2),
+        spec,
+        blocks: 8,
+        fill_len: 8,
+        refill_len: 64,
+        bits_per_word: 32,
+        data_bytes: 1 << 40,
+        offsets,
+        record: 0,
+    }
+}
+
+/// The bytes on the wire. A change here is a change of the protocol: raise `PROTOCOL_MAX`, and never touch the
+/// frozen ones.
+#[test]
+fn requests_have_these_bytes() {
+    let hello = Hello {
+        magic: 1,
+        protocol_min: 1,
+        protocol_max: 2,
+        layout: 3,
+        features: 4,
+        build: "b".into(),
+        name: "n".into(),
+    };
+    let call = |call| Request::Call { id: 5, call };
+    let arrays = || Some(spec().arrays);
+    let golden = [
+        (Request::Hello(hello), "0101010203040162016e"),
+        (Request::Status, "02"),
+        (call(Call::CreateTable(spec())), "03050101740101780c0104fb000108080201"),
+        (call(Call::DropTable { name: "t".into() }), "0305020174"),
+        (call(Call::AttachWriter { table: "t".into(), arrays: None }), "030503017400"),
+        (
+            call(Call::AttachReader { table: "t".into(), arrays: arrays(), prefetch: 2 }),
+            "0305040174010101780c010402",
+        ),
+        (call(Call::FinishWriter { member: MemberId(1) }), "03050501"),
+        (call(Call::DropClaim { member: MemberId(1) }), "03050601"),
+        (call(Call::Detach { member: MemberId(1) }), "03050701"),
+        (call(Call::ListTables { after: None }), "03050800"),
+        (call(Call::ShowTable { name: "t".into() }), "0305090174"),
+        (call(Call::ListClients { after: Some(ClientId(9)) }), "03050a0109"),
+        (call(Call::Why { name: "t".into() }), "03050b0174"),
+        (Request::Received, "04"),
+        (
+            Request::Release { member: MemberId(1), tokens: vec![LeaseToken([0xab; 16])] },
+            "050101abababababababababababababababab",
+        ),
+        (Request::Goodbye, "06"),
+    ];
+    for (request, expected) in golden {
+        let bytes = encode_request(&request).unwrap();
+        assert_eq!(hex(&bytes), expected, "{request:?}");
+        assert_eq!(decode_request(&bytes).unwrap(), request);
+    }
+}
+
+#[test]
+fn events_have_these_bytes() {
+    let welcome =
+        Welcome { protocol: 1, instance: [2; 16], client: ClientId(3), page_bytes: 4096, records: 63 };
+    let refused =
+        Refused { protocol_min: 1, protocol_max: 2, layout: 3, build: "b".into(), reason: "r".into() };
+    let status = Status {
+        protocol_min: 1,
+        protocol_max: 2,
+        layout: 3,
+        build: "b".into(),
+        pid: 4,
+        uptime_ms: 5,
+        state: "s".into(),
+        tables: 6,
+        clients: 7,
+        host_budget: 8,
+        host_used: 9,
+    };
+    let answer = |answer| Event::Answer { id: 5, answer };
+    let grant = Grant { number: GrantNumber(1), seq: BlockSeq(2), block: 3, token: LeaseToken([0xcd; 16]) };
+    let refusal = Refusal { kind: RefusalKind::Budget, message: "m".into() };
+    let wait = Wait { who: "w".into(), waits_for: "f".into(), held_by: vec![], for_ms: 1 };
+    let golden = [
+        (Event::Welcome(welcome), "010102020202020202020202020202020202".to_owned() + "03fb00103f"),
+        (Event::Refused(refused), "02010203016201".to_owned() + "72"),
+        (Event::Status(status), "030102030162040501730607".to_owned() + "0809"),
+        (answer(Answer::Done), "040501".into()),
+        (answer(Answer::Refused(refusal)), "04050204016d".into()),
+        (answer(Answer::Table { table: TableId(2), created: true }), "0405030201".into()),
+        (
+            answer(Answer::Attached(attachment(spec()))),
+            "040504010201740101780c0104fb00010808020108084020fd0000000000010000010000".into(),
+        ),
+        (answer(Answer::Tables { rows: vec![], more: false }), "0405050000".into()),
+        (answer(Answer::Clients { rows: vec![], more: true }), "0405070001".into()),
+        (answer(Answer::Why { waits: vec![wait] }), "0405080101770166".to_owned() + "0001"),
+        (
+            Event::Granted { member: MemberId(1), grants: vec![grant] },
+            "0501010102".to_owned() + "03" + &"cd".repeat(16),
+        ),
+        (Event::Released { member: MemberId(1), count: 2 }, "060102".into()),
+        (
+            Event::Ended { member: MemberId(1), reason: EndReason::Dropped, end: BlockSeq(3) },
+            "07010203".into(),
+        ),
+        (Event::Closing { reason: "r".into() }, "080172".into()),
+    ];
+    for (event, expected) in golden {
+        let bytes = encode_event(&event).unwrap();
+        assert_eq!(hex(&bytes), expected, "{event:?}");
+        assert_eq!(decode_event(&bytes).unwrap(), event);
+    }
+}
+
+#[test]
+fn an_attachment_of_the_most_arrays_fits() {
+    let path = |i: usize| format!("observations/leaf{i:04}");
+    let arrays = (0..MAX_ARRAYS).map(|i| ArraySpec::new(path(i), DType::F32, [84, 84])).collect();
+    let attached = Answer::Attached(attachment(TableSpec::new("t", arrays, 256, 8)));
+    let bytes = encode_event(&Event::Answer { id: u32::MAX, answer: attached }).unwrap();
+    assert!(bytes.len() <= MAX_MESSAGE, "{}", bytes.len());
+}
+
+#[test]
+fn a_message_that_is_too_large_is_refused_with_its_size() {
+    let arrays =
+        (0..MAX_ARRAYS).map(|i| ArraySpec::new(format!("{i:0>200}"), DType::F32, [84, 84])).collect();
+    let call = Call::CreateTable(TableSpec::new("t", arrays, 256, 8));
+    let error = encode_request(&Request::Call { id: 1, call }).unwrap_err();
+    assert!(matches!(error, CodecError::TooLarge { bytes } if bytes > 200 * 1024), "{error}");
+}
+
+#[test]
+fn zeros_are_no_message() {
+    for length in [0, 1, 2, 100] {
+        assert!(decode_request(&vec![0; length]).is_err());
+        assert!(decode_event(&vec![0; length]).is_err());
+    }
+    let zero_id = encode_request(&Request::Call { id: 0, call: Call::ListTables { after: None } }).unwrap();
+    assert!(matches!(decode_request(&zero_id), Err(CodecError::Value { .. })));
+    let zero_member = encode_request(&Request::Release { member: MemberId(0), tokens: vec![] }).unwrap();
+    assert!(matches!(decode_request(&zero_member), Err(CodecError::Value { .. })));
+}
+
+#[test]
+fn bytes_behind_a_message_are_refused() {
+    let mut bytes = encode_request(&Request::Goodbye).unwrap();
+    bytes.push(0);
+    assert!(matches!(decode_request(&bytes), Err(CodecError::Trailing(1))));
+}
+
+#[test]
+fn a_huge_length_allocates_nothing() {
+    // Release of u64::MAX tokens, and of as many as would just fit into an address space.
+    for length in ["fdffffffffffffffff", "fd0000000000000010"] {
+        let bytes: Vec<u8> = [0x05, 0x01]
+            .into_iter()
+            .chain((0..length.len()).step_by(2).map(|i| u8::from_str_radix(&length[i..i + 2], 16).unwrap()))
+            .collect();
+        assert!(matches!(decode_request(&bytes), Err(CodecError::Decode { .. })));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_bytes_make_the_decoder_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = decode_request(&bytes);
+        let _ = decode_event(&bytes);
+    }
+
+    #[test]
+    fn no_flipped_byte_makes_the_decoder_panic(at in 0..60usize, value: u8) {
+        let mut bytes = encode_event(&Event::Answer { id: 1, answer: Answer::Attached(attachment(spec())) }).unwrap();
+        let at = at % bytes.len();
+        bytes[at] = value;
+        let _ = decode_event(&bytes);
+    }
+}

@@ -1,0 +1,578 @@
+//! The whole conversation, on a page.
+//!
+//! ```text
+//! client                                   echod
+//!   Hello                ───────────────▶
+//!                        ◀───────────────  Welcome + the client page        (or Refused)
+//!   Received             ───────────────▶
+//!   Call: AttachWriter   ───────────────▶
+//!                        ◀───────────────  Answer: Attached + data + control
+//!   Received             ───────────────▶
+//!        ... samples and batches move in memory ...
+//!                        ◀───────────────  Granted {numbers, blocks, tokens}
+//!   Release {tokens}     ───────────────▶
+//!                        ◀───────────────  Released
+//!                        ◀───────────────  Ended                            (every writer finished)
+//!   Goodbye              ───────────────▶
+//! ```
+//!
+//! One message a packet. Tags, ids and versions are never zero, so that a message of zeros is no message.
+//! `Hello`, `Refused` and `Status` are frozen for ever: any `echoctl` can ask any `echod`. The others may
+//! change with [`PROTOCOL_MAX`]; `tests` beside the codec hold their bytes. No message is recursive and no
+//! list is of empty elements, since both would let a small packet cost much (see `codec`).
+
+use bincode::{Decode, Encode};
+
+use crate::ids::{BlockSeq, ClientId, GrantNumber, LeaseToken, MemberId, TableId};
+use crate::spec::{ArraySpec, TableSpec};
+use crate::wire::tag::{NoTag, encode_by_discriminant};
+
+/// First word of every connection.
+pub const MAGIC: u64 = u64::from_be_bytes(*b"echo\x01\r\n\xff");
+/// Oldest version of the conversation that this build speaks.
+pub const PROTOCOL_MIN: u16 = 1;
+/// Newest version of the conversation that this build speaks.
+pub const PROTOCOL_MAX: u16 = 1;
+/// Version of the bytes in shared memory; see `docs/layout.md`.
+pub const LAYOUT_VERSION: u32 = 1;
+/// Largest message, in bytes.
+pub const MAX_MESSAGE: usize = 64 * 1024;
+/// Most descriptors that come with one message.
+pub const MAX_DESCRIPTORS: usize = 2;
+/// Most grants that one reader may hold ahead.
+pub const MAX_PREFETCH: u16 = 256;
+/// Most tokens in one `Release`.
+pub const MAX_TOKENS: usize = 1024;
+/// What this build calls itself.
+pub const BUILD: &str = env!("CARGO_PKG_VERSION");
+
+/// From a client.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub enum Request {
+    #[doc(hidden)]
+    Zero(NoTag),
+    /// First message of a connection. Frozen.
+    Hello(Hello),
+    /// May come instead of `Hello`, answered by `Event::Status`. Frozen.
+    Status,
+    /// Answered by `Event::Answer` with the same id. Calls can be pipelined.
+    Call {
+        /// The client's own number, not zero.
+        id: u32,
+        /// What is wanted.
+        call: Call,
+    },
+    /// The descriptors of the last message have arrived; the next ones may be sent.
+    Received,
+    /// Gives batches back; answered by `Event::Released`. Repeating it does no harm.
+    Release {
+        /// The reader.
+        member: MemberId,
+        /// What it shows; at most [`MAX_TOKENS`].
+        tokens: Vec<LeaseToken>,
+    },
+    /// Everything is unmapped, and the connection ends.
+    Goodbye,
+}
+
+/// Who a client is. Frozen.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Hello {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// Oldest version that the client speaks.
+    pub protocol_min: u16,
+    /// Newest version that it speaks.
+    pub protocol_max: u16,
+    /// Version of the shared bytes that it knows.
+    pub layout: u32,
+    /// What it must have of the daemon, one bit each; a bit that the daemon does not know is a refusal.
+    pub features: u64,
+    /// Its build, for people.
+    pub build: String,
+    /// What it calls itself, for people: the program's name.
+    pub name: String,
+}
+
+/// What a client asks for.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub enum Call {
+    #[doc(hidden)]
+    Zero(NoTag),
+    /// A table. One of that name with an equal spec is as good.
+    CreateTable(TableSpec),
+    /// The table ends for everybody attached.
+    DropTable {
+        /// Its name.
+        name: String,
+    },
+    /// The right to write samples.
+    AttachWriter {
+        /// The table's name.
+        table: String,
+        /// What the client believes a sample is; a difference is refused.
+        arrays: Option<Vec<ArraySpec>>,
+    },
+    /// The right to read batches.
+    AttachReader {
+        /// The table's name.
+        table: String,
+        /// What the client believes a sample is; a difference is refused.
+        arrays: Option<Vec<ArraySpec>>,
+        /// How many batches may be granted ahead, 1 to [`MAX_PREFETCH`].
+        prefetch: u16,
+    },
+    /// This writer commits no more samples. When the last has said so the table ends.
+    FinishWriter {
+        /// The writer.
+        member: MemberId,
+    },
+    /// The writer's claim record is marked DROPPED: the daemon takes the claim over and clears the record.
+    DropClaim {
+        /// The writer.
+        member: MemberId,
+    },
+    /// The member's memory is unmapped. What a reader holds goes to others.
+    Detach {
+        /// The writer or reader.
+        member: MemberId,
+    },
+    /// The tables, by name.
+    ListTables {
+        /// The last name of the page before.
+        after: Option<String>,
+    },
+    /// One table, in full.
+    ShowTable {
+        /// Its name.
+        name: String,
+    },
+    /// The clients, by id.
+    ListClients {
+        /// The last id of the page before.
+        after: Option<ClientId>,
+    },
+    /// What is being waited for at one table.
+    Why {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// From the daemon.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+#[expect(clippy::large_enum_variant, reason = "decoded, matched and gone")]
+pub enum Event {
+    #[doc(hidden)]
+    Zero(NoTag),
+    /// The hello is accepted. Carries one descriptor: the client page.
+    Welcome(Welcome),
+    /// The connection is not wanted, and closes. Frozen.
+    Refused(Refused),
+    /// Frozen.
+    Status(Status),
+    /// To the call of that id. `Answer::Attached` carries two descriptors: data, control.
+    Answer {
+        /// The call's id.
+        id: u32,
+        /// What became of it.
+        answer: Answer,
+    },
+    /// Batches that this reader, and no other, will read.
+    Granted {
+        /// The reader.
+        member: MemberId,
+        /// In ascending number.
+        grants: Vec<Grant>,
+    },
+    /// These tokens are worth nothing any more.
+    Released {
+        /// The reader.
+        member: MemberId,
+        /// As many as were in the message that this answers.
+        count: u32,
+    },
+    /// A writer may claim no more; a reader will get no more grants, and those it holds whose sequence is
+    /// `end` or later come to nothing.
+    Ended {
+        /// The writer or reader.
+        member: MemberId,
+        /// Why.
+        reason: EndReason,
+        /// First block sequence that will not be delivered.
+        end: BlockSeq,
+    },
+    /// The daemon closes this connection.
+    Closing {
+        /// Why, and what to do.
+        reason: String,
+    },
+}
+
+impl Event {
+    /// How many descriptors the message carries.
+    pub const fn descriptors(&self) -> usize {
+        match self {
+            Self::Welcome(_) => 1,
+            Self::Answer { answer: Answer::Attached(_), .. } => 2,
+            _ => 0,
+        }
+    }
+}
+
+/// The hello is accepted.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Welcome {
+    /// The version that both will speak.
+    pub protocol: u16,
+    /// This daemon, among all that ever ran.
+    pub instance: [u8; 16],
+    /// The client's id here.
+    pub client: ClientId,
+    /// Bytes of the client page.
+    pub page_bytes: u64,
+    /// Claim records in it.
+    pub records: u32,
+}
+
+/// Why a connection is not wanted. Frozen.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Refused {
+    /// Oldest version that the daemon speaks.
+    pub protocol_min: u16,
+    /// Newest version that it speaks.
+    pub protocol_max: u16,
+    /// Version of the shared bytes that it makes.
+    pub layout: u32,
+    /// Its build.
+    pub build: String,
+    /// Why, and what to do.
+    pub reason: String,
+}
+
+/// How a daemon is. Frozen.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Status {
+    /// Oldest version of the conversation that it speaks.
+    pub protocol_min: u16,
+    /// Newest version.
+    pub protocol_max: u16,
+    /// Version of the shared bytes that it makes.
+    pub layout: u32,
+    /// Its build.
+    pub build: String,
+    /// Its process.
+    pub pid: u32,
+    /// Milliseconds since it started.
+    pub uptime_ms: u64,
+    /// `serving` or `draining`.
+    pub state: String,
+    /// Tables.
+    pub tables: u32,
+    /// Clients.
+    pub clients: u32,
+    /// Bytes of host memory that it may commit.
+    pub host_budget: u64,
+    /// Bytes of host memory that are committed.
+    pub host_used: u64,
+}
+
+/// What became of a call.
+#[derive(Clone, PartialEq, Debug, Encode, Decode)]
+pub enum Answer {
+    #[doc(hidden)]
+    Zero(NoTag),
+    /// Done.
+    Done,
+    /// Not done.
+    Refused(Refusal),
+    /// The table is there.
+    Table {
+        /// Its id.
+        table: TableId,
+        /// Whether this call made it.
+        created: bool,
+    },
+    /// The member is attached.
+    Attached(Attachment),
+    /// A page of tables.
+    Tables {
+        /// By name.
+        rows: Vec<TableRow>,
+        /// Whether another page follows.
+        more: bool,
+    },
+    /// One table.
+    TableDetails(TableDetails),
+    /// A page of clients.
+    Clients {
+        /// By id.
+        rows: Vec<ClientRow>,
+        /// Whether another page follows.
+        more: bool,
+    },
+    /// What is being waited for; empty if nothing is.
+    Why {
+        /// Longest first.
+        waits: Vec<Wait>,
+    },
+}
+
+/// Why a call was not done.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Refusal {
+    /// For programs.
+    pub kind: RefusalKind,
+    /// For people: what was asked, why not, and what to do.
+    pub message: String,
+}
+
+/// The kinds of refusals.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RefusalKind {
+    /// There is no table of that name.
+    NoSuchTable = 1,
+    /// The table is there, with another spec.
+    SpecMismatch = 2,
+    /// No table can have such a spec.
+    InvalidSpec = 3,
+    /// A byte budget does not allow it.
+    Budget = 4,
+    /// The kernel refused the memory.
+    Memory = 5,
+    /// A limit on connections, members or prefetch.
+    Limit = 6,
+    /// The table's writers have finished.
+    Finished = 7,
+    /// The daemon is stopping.
+    Draining = 8,
+    /// The table's shared state is spoilt.
+    Poisoned = 9,
+    /// Another user's table.
+    NotPermitted = 10,
+    /// The message makes no sense here.
+    Invalid = 11,
+    /// The daemon could not, through no fault of the client's.
+    Internal = 12,
+}
+
+encode_by_discriminant!(RefusalKind: NoSuchTable, SpecMismatch, InvalidSpec, Budget, Memory, Limit, Finished, Draining, Poisoned, NotPermitted, Invalid, Internal);
+
+/// What a member needs to map its table.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Attachment {
+    /// The member's id, within its client.
+    pub member: MemberId,
+    /// The table's id.
+    pub table: TableId,
+    /// The table's spec.
+    pub spec: TableSpec,
+    /// Blocks whose memory is committed.
+    pub blocks: u32,
+    /// Entries of the fill ring.
+    pub fill_len: u32,
+    /// Entries of the refill list.
+    pub refill_len: u32,
+    /// Commit bits in one word.
+    pub bits_per_word: u32,
+    /// Bytes of the data file.
+    pub data_bytes: u64,
+    /// Where each array starts in the data file.
+    pub offsets: Vec<u64>,
+    /// A writer's record in the client page.
+    pub record: u32,
+}
+
+/// One batch, ahead of time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Grant {
+    /// Counts this reader's grants.
+    pub number: GrantNumber,
+    /// Which batch.
+    pub seq: BlockSeq,
+    /// Where it will be.
+    pub block: u32,
+    /// What gives it back.
+    pub token: LeaseToken,
+}
+
+/// Why a member's stream ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EndReason {
+    /// All writers have finished.
+    Finished = 1,
+    /// The table was dropped.
+    Dropped = 2,
+    /// The daemon is stopping.
+    Draining = 3,
+    /// The table's shared state is spoilt.
+    Poisoned = 4,
+}
+
+encode_by_discriminant!(EndReason: Finished, Dropped, Draining, Poisoned);
+
+/// One table in a list.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct TableRow {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub table: TableId,
+    /// `open`, `draining`, `finished` or `poisoned: ...`.
+    pub state: String,
+    /// The user that it is accounted to.
+    pub uid: u32,
+    /// Samples in one batch.
+    pub batch_size: u32,
+    /// Batches that it holds.
+    pub capacity: u32,
+    /// Bytes of one sample.
+    pub sample_bytes: u64,
+    /// Bytes of host memory that its arrays have committed.
+    pub committed_bytes: u64,
+    /// Writers attached.
+    pub writers: u32,
+    /// Readers attached.
+    pub readers: u32,
+    /// The samples, counted from the bits in the ring.
+    pub samples: SampleCounts,
+}
+
+/// Where a table's samples are. `committed = delivered + pending`, each counted on its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct SampleCounts {
+    /// Commit bits that were ever set: those of the blocks that were given back, and those in the ring.
+    pub committed: u64,
+    /// Samples of the batches that readers have given back.
+    pub delivered: u64,
+    /// Commit bits in blocks that no reader has given back.
+    pub pending: u64,
+}
+
+/// One table, in full.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct TableDetails {
+    /// As in a list.
+    pub row: TableRow,
+    /// Its spec.
+    pub spec: TableSpec,
+    /// What its memory is made of.
+    pub pages: Pages,
+    /// Next position to be claimed.
+    pub cursor: u64,
+    /// First position that may not be claimed yet.
+    pub limit: u64,
+    /// Batches given back by readers.
+    pub batches_delivered: u64,
+    /// Blocks by state.
+    pub blocks: BlockCounts,
+    /// Positions whose worker died, offered again.
+    pub holes_offered: u32,
+    /// Claims of workers that are gone, not settled yet.
+    pub orphaned_claims: u32,
+    /// Who is attached; at most [`MAX_ROWS`].
+    pub members: Vec<MemberRow>,
+}
+
+/// Most rows in one message.
+pub const MAX_ROWS: usize = 128;
+
+/// Blocks by state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct BlockCounts {
+    /// Not in use.
+    pub free: u32,
+    /// Being filled.
+    pub filling: u32,
+    /// Full, not given back yet.
+    pub complete: u32,
+    /// Of both: granted to a reader.
+    pub granted: u32,
+}
+
+/// What was asked of the kernel for a table's arrays, and what was got.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct Pages {
+    /// Bytes of a small page.
+    pub page_bytes: u64,
+    /// Bytes that are resident.
+    pub resident_bytes: u64,
+    /// Bytes that are locked.
+    pub locked_bytes: u64,
+    /// Bytes on huge pages.
+    pub huge_bytes: u64,
+    /// What did not go as wished, for people; empty if all did.
+    pub notes: Vec<String>,
+}
+
+/// A writer or a reader.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct MemberRow {
+    /// Its client.
+    pub client: ClientId,
+    /// Its id within the client.
+    pub member: MemberId,
+    /// Whether it writes.
+    pub writer: bool,
+    /// Its process.
+    pub pid: u32,
+    /// What its client calls itself.
+    pub name: String,
+    /// What it is doing, for people.
+    pub state: String,
+    /// A writer: samples that it says it committed. A reader: batches given back.
+    pub done: u64,
+    /// A reader: grants that it holds.
+    pub grants: u32,
+}
+
+/// A client in a list.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ClientRow {
+    /// Its id.
+    pub client: ClientId,
+    /// Its process.
+    pub pid: u32,
+    /// Its user.
+    pub uid: u32,
+    /// What it calls itself.
+    pub name: String,
+    /// Its build.
+    pub build: String,
+    /// `connected`, or why it is still here although it is not.
+    pub state: String,
+    /// Milliseconds since it connected.
+    pub age_ms: u64,
+    /// Writers.
+    pub writers: u32,
+    /// Readers.
+    pub readers: u32,
+    /// Grants that its readers hold.
+    pub grants: u32,
+}
+
+/// Something that waits, and for whom.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Wait {
+    /// Who waits: `2 writers`, `reader pid 1234`, `the table`.
+    pub who: String,
+    /// For what, with the numbers that decide it.
+    pub waits_for: String,
+    /// Who holds it up.
+    pub held_by: Vec<Holder>,
+    /// Milliseconds for which the daemon has seen it so.
+    pub for_ms: u64,
+}
+
+/// Who holds something up.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Holder {
+    /// The process; zero if the kernel does not say.
+    pub pid: u32,
+    /// What its client calls itself.
+    pub name: String,
+    /// What it holds.
+    pub what: String,
+    /// Milliseconds for which the daemon has seen it so.
+    pub for_ms: u64,
+}

@@ -1,0 +1,82 @@
+//! A sample travels from a rollout worker to a trainer: the whole of it, in the order in which it happens.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::time::Duration;
+
+use echo_client::Error;
+use echo_client::message::EndReason;
+use support::{Daemon, LONG, check_of, ids, numbers};
+
+#[test]
+#[ignore = "what other tests start as a process of its own"]
+fn role() {
+    if let Some([role, args @ ..]) = support::role().as_deref()
+        && role == "daemon"
+    {
+        support::play_daemon(args);
+    }
+}
+
+#[test]
+fn a_sample_travels_from_a_worker_to_a_trainer() {
+    let daemon = Daemon::start();
+
+    // The worker's side makes a table; the trainer's finds it.
+    let worker = daemon.client();
+    let spec = numbers("rollouts", 4, 2);
+    assert!(worker.create_table(&spec).unwrap().created);
+    let trainer = daemon.client();
+    assert!(!trainer.create_table(&spec).unwrap().created);
+    let mut writer = worker.attach_writer("rollouts", Some(&spec.arrays)).unwrap();
+    let mut reader = trainer.attach_reader("rollouts", None, Default::default()).unwrap();
+    assert_eq!(reader.spec(), &spec);
+
+    // Nothing is there yet.
+    assert!(reader.try_next_batch().unwrap().is_none());
+    assert!(matches!(reader.next_batch(Duration::from_millis(1)), Err(Error::TimedOut { .. })));
+
+    // One by one, several at once, and in place.
+    writer.append(&[&0_u64.to_ne_bytes(), &check_of(0)]).unwrap();
+    let many: Vec<u8> = (1..3_u64).flat_map(u64::to_ne_bytes).collect();
+    let checks: Vec<u8> = (1..3).flat_map(check_of).collect();
+    writer.append_many(2, &[&many, &checks]).unwrap();
+    assert!(reader.try_next_batch().unwrap().is_none(), "three of four are no batch");
+    let mut claim = writer.claim(9).unwrap();
+    assert_eq!(claim.len(), 1, "a claim does not cross the end of its batch");
+    claim.array_mut_as::<u64>(0).unwrap()[0] = 3;
+    claim.array_mut(1).copy_from_slice(&check_of(3));
+    claim.commit().unwrap();
+
+    // The batch lies where it was written.
+    let batch = reader.next_batch(LONG).unwrap();
+    assert_eq!((batch.seq(), batch.len(), ids(&batch)), (0, 4, vec![0, 1, 2, 3]));
+    assert_eq!(batch.array(1).shape(), [4, 8]);
+    assert_eq!(batch.array_named("check").unwrap().bytes(), batch.array(1).bytes());
+    assert!(matches!(batch.array(0).as_slice::<f64>(), Err(Error::Element { .. })));
+
+    // Back-pressure: there is room for another batch, and then none until this one comes back.
+    for id in 4..8_u64 {
+        writer.append(&[&id.to_ne_bytes(), &check_of(id)]).unwrap();
+    }
+    assert!(!writer.try_append(&[&8_u64.to_ne_bytes(), &check_of(8)]).unwrap());
+    drop(batch);
+    writer.append(&[&8_u64.to_ne_bytes(), &check_of(8)]).unwrap();
+    assert_eq!(ids(&reader.next_batch(LONG).unwrap()), [4, 5, 6, 7]);
+
+    // The end: what is left comes with its true length, and then nothing.
+    writer.finish().unwrap();
+    let last = reader.next_batch(LONG).unwrap();
+    assert_eq!((last.len(), ids(&last)), (1, vec![8]));
+    drop(last);
+    assert!(matches!(
+        reader.next_batch(LONG),
+        Err(Error::Closed { ref table, reason: EndReason::Finished }) if table == "rollouts"
+    ));
+    assert!(matches!(worker.attach_writer("rollouts", None), Err(Error::Refused(_))));
+
+    // Every sample is accounted for.
+    let samples = trainer.show_table("rollouts").unwrap().row.samples;
+    assert_eq!((samples.committed, samples.delivered, samples.pending), (9, 9, 0));
+}

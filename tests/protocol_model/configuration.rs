@@ -89,7 +89,8 @@ impl Configuration {
     };
 
     /// [`Configuration::SMALL`], with finishing in place of later traffic.
-    pub const FINISHING: Configuration = Configuration { fillers: 0, finishing: true, ..Configuration::SMALL };
+    pub const FINISHING: Configuration =
+        Configuration { fillers: 0, finishing: true, ..Configuration::SMALL };
 
     /// Panics where the configuration exceeds the bounds of the model.
     pub fn check(&self) {

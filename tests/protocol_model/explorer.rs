@@ -115,7 +115,8 @@ impl<'a> Exploration<'a> {
     /// a higher number, so that going through the states from the last to the first needs few rounds.
     fn check_liveness(self) -> Result<Explored, Violation> {
         let states = self.arena.len();
-        let mut reaches: Vec<bool> = (0..states).map(|number| self.state(number).is_goal(self.config)).collect();
+        let mut reaches: Vec<bool> =
+            (0..states).map(|number| self.state(number).is_goal(self.config)).collect();
         let goals = reaches.iter().filter(|&&goal| goal).count();
         let mut changed = true;
         while changed {
@@ -132,7 +133,8 @@ impl<'a> Exploration<'a> {
             None => Ok(Explored { states, goals, complete: true }),
             Some(number) => {
                 let stuck = reaches.iter().filter(|&&good| !good).count();
-                let message = format!("from {stuck} states there is no way to a good end; the nearest is this one");
+                let message =
+                    format!("from {stuck} states there is no way to a good end; the nearest is this one");
                 Err(self.violation(Property::Liveness, message, number))
             }
         }

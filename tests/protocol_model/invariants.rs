@@ -47,7 +47,13 @@ pub fn check_no_reader(
 }
 
 /// A claimed position lives in a published block, is not committed, and belongs to nobody else.
-pub fn check_claim(config: &Configuration, state: &State, claimer: usize, position: u8, out: &mut Successors) {
+pub fn check_claim(
+    config: &Configuration,
+    state: &State,
+    claimer: usize,
+    position: u8,
+    out: &mut Successors,
+) {
     let Some(block) = state.ledger.block_of(config, position) else {
         out.violate(|| format!("w{claimer} claims {position}, which is in no live block"));
         return;
@@ -89,7 +95,13 @@ pub fn count_commit(state: &mut State, sample: u8, out: &mut Successors) {
 }
 
 /// A slot is read only from its own sequence, with its commit bit set, and what lies there is delivered once.
-pub fn count_delivery(config: &Configuration, state: &mut State, reader: usize, slot: usize, out: &mut Successors) {
+pub fn count_delivery(
+    config: &Configuration,
+    state: &mut State,
+    reader: usize,
+    slot: usize,
+    out: &mut Successors,
+) {
     let (block, sequence) = (usize::from(state.readers[reader].block), state.readers[reader].sequence);
     let record = &state.ledger.blocks[block];
     if record.is(BlockState::Free) || record.sequence != sequence {

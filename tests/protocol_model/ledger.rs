@@ -87,15 +87,17 @@ impl Ledger {
     /// The block that holds a position, by the private table.
     pub fn block_of(&self, config: &Configuration, position: u8) -> Option<usize> {
         let sequence = config.sequence_of(position);
-        (0..config.blocks)
-            .find(|&block| !self.blocks[block].is(BlockState::Free) && self.blocks[block].sequence == sequence)
+        (0..config.blocks).find(|&block| {
+            !self.blocks[block].is(BlockState::Free) && self.blocks[block].sequence == sequence
+        })
     }
 
     /// The same, if the block can still be written.
     pub fn published_block_of(&self, config: &Configuration, position: u8) -> Option<usize> {
         let sequence = config.sequence_of(position);
-        (0..config.blocks)
-            .find(|&block| self.blocks[block].is(BlockState::Published) && self.blocks[block].sequence == sequence)
+        (0..config.blocks).find(|&block| {
+            self.blocks[block].is(BlockState::Published) && self.blocks[block].sequence == sequence
+        })
     }
 
     /// Keeps the claim of a worker that is gone.

@@ -1,3 +1,26 @@
+//! The protocol in shared memory, state by state.
+//!
+//! Workers, readers and the daemon are small state machines over a copy of the shared words; each step is one access
+//! of memory. The explorer takes every step of everybody from every state that it finds, crashes before any step
+//! included, and asks two things: does an invariant break (a sample lost, doubled or torn, a block reused under
+//! somebody), and is there, from every state, a way to a good end (each sample that was committed has been read, and
+//! nobody waits).
+//!
+//! Read `state.rs` (what there is), `worker.rs`, `reader.rs` and `daemon/` (who does what, a file a job),
+//! `invariants.rs` (what must hold). [`rules`] are the rules of the protocol that somebody could leave out:
+//! `rules_on.rs` keeps all of them and must find nothing, `rules_off.rs` leaves out one at a time and must find what
+//! that one prevents.
+//!
+//! A violation is printed as the shortest way to it, a step a line, with the last state below. One configuration:
+//!
+//! ```text
+//! cargo test --release --test protocol_model a_commit_that_is_no_cas -- --nocapture
+//! ```
+//!
+//! Its memory is sequentially consistent: orderings are `tests/ring_loom.rs`'s to explore. The private record that says
+//! `Finishing` here is the ledger's `Short`; its `Finishing`, noted before anything is moved, changes nothing that
+//! anybody sees.
+
 #![expect(unreachable_pub, reason = "a test binary has no public side: pub is for the other modules")]
 
 mod arena;
@@ -16,22 +39,3 @@ mod shared;
 mod state;
 mod successors;
 mod worker;
-
-#[test]
-#[ignore]
-fn scratch() {
-    use configuration::Configuration;
-    let s = Configuration::FINISHING;
-    let r = rules::Rules { broken_block_finishes_in_place: false, ..rules::Rules::ON };
-    let o = rules::Rules::ON;
-    for c in [
-        Configuration { workers: 3, words: 1, rescues: 1, worker_crashes: 1, rules: r, ..s },
-        Configuration { words: 1, rescues: 1, worker_crashes: 1, rules: r, samples_each: 2, ..s },
-        Configuration { words: 1, rescues: 1, worker_crashes: 2, rules: r, samples_each: 2, longest_claim: 2, states_at_most: 20_000_000, ..s },
-        Configuration { workers: 3, words: 1, rescues: 1, worker_crashes: 1, rules: o, ..s },
-        Configuration { words: 1, rescues: 1, worker_crashes: 1, rules: o, samples_each: 2, ..s },
-    ] {
-        let t = std::time::Instant::now();
-        eprintln!("{:?} {:.1?}", explorer::explore(&c), t.elapsed());
-    }
-}

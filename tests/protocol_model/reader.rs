@@ -152,7 +152,9 @@ pub fn crash(state: &State, who: usize, out: &mut Successors) {
     for slot in 0..slots_read {
         let sample = usize::from(state.shared.data[usize::from(reader.block)][slot]);
         let fate = sample.checked_sub(1).and_then(|sample| next.fates.get_mut(sample));
-        if let Some(fate) = fate && *fate == Fate::Delivered {
+        if let Some(fate) = fate
+            && *fate == Fate::Delivered
+        {
             *fate = Fate::Committed;
         }
     }
@@ -198,7 +200,9 @@ fn look_at_words(config: &Configuration, state: &State, who: usize, out: &mut Su
     } else {
         reader.saw_complete(config);
     }
-    out.push(next, || format!("r{who} looks at word {block}.{index}: {}", if full { "full" } else { "not full" }));
+    out.push(next, || {
+        format!("r{who} looks at word {block}.{index}: {}", if full { "full" } else { "not full" })
+    });
 }
 
 fn read_ready_again(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
@@ -221,7 +225,9 @@ fn sleep(state: &State, who: usize, out: &mut Successors) {
     reader.asleep = unchanged;
     reader.seen = Ready::BLANK;
     reader.step = ReaderStep::WaitReady;
-    out.push(next, || format!("r{who} {}", if unchanged { "sleeps on ready" } else { "does not sleep: ready changed" }));
+    out.push(next, || {
+        format!("r{who} {}", if unchanged { "sleeps on ready" } else { "does not sleep: ready changed" })
+    });
 }
 
 fn read_length(state: &State, who: usize, out: &mut Successors) {
@@ -229,7 +235,9 @@ fn read_length(state: &State, who: usize, out: &mut Successors) {
     let reader = &mut next.readers[who];
     reader.length = state.shared.length[usize::from(reader.block)];
     reader.step = ReaderStep::Read;
-    out.push(next, || format!("r{who} reads length[{}] = {}", next.readers[who].block, next.readers[who].length));
+    out.push(next, || {
+        format!("r{who} reads length[{}] = {}", next.readers[who].block, next.readers[who].length)
+    });
 }
 
 fn read(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
@@ -243,6 +251,9 @@ fn read(config: &Configuration, state: &State, who: usize, out: &mut Successors)
         reader.step = ReaderStep::Released;
     }
     out.push(next, || {
-        format!("r{who} reads slot {slot} of block {block}: sample {}", state.shared.data[block][slot].wrapping_sub(1) as i8)
+        format!(
+            "r{who} reads slot {slot} of block {block}: sample {}",
+            state.shared.data[block][slot].wrapping_sub(1) as i8
+        )
     });
 }

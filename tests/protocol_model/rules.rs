@@ -70,9 +70,6 @@ pub struct Rules {
     pub length_read_after_complete: bool,
     /// A finished block wakes its reader. Off: it sleeps for ever.
     pub finishing_wakes_readers: bool,
-    /// A broken block whose samples are not all copied is finished where it is. Off: the copies have to be done
-    /// before, and may have nowhere to go.
-    pub broken_block_finishes_in_place: bool,
     /// The grant of a block that holds nothing is taken back. Off: its reader waits for ever.
     pub empty_grant_is_taken_back: bool,
 
@@ -108,7 +105,6 @@ impl Rules {
         length_before_words: true,
         length_read_after_complete: true,
         finishing_wakes_readers: true,
-        broken_block_finishes_in_place: true,
         empty_grant_is_taken_back: true,
         reader_reads_ready_again: false,
     };

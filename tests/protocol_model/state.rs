@@ -198,7 +198,11 @@ impl State {
     fn write_lines(&self, config: &Configuration, f: &mut String) -> fmt::Result {
         let shared = &self.shared;
         let closed = if shared.cursor.closed { " CLOSED" } else { "" };
-        writeln!(f, "cursor {}{closed}, limit {}, space {}", shared.cursor.position, shared.limit, shared.space)?;
+        writeln!(
+            f,
+            "cursor {}{closed}, limit {}, space {}",
+            shared.cursor.position, shared.limit, shared.space
+        )?;
         write!(f, "fill {:?}, refill", &shared.fill[..config.fill_entries])?;
         for hole in &shared.refill[..config.refill_entries] {
             match hole {
@@ -210,7 +214,11 @@ impl State {
         writeln!(f, "; finishing {}; copy {:?}", self.ledger.finishing, self.ledger.copy)?;
         for block in 0..config.blocks {
             let record = &self.ledger.blocks[block];
-            write!(f, "block {block}: {:?} sequence {}, grant {:?}, ", record.state, record.sequence, record.grant)?;
+            write!(
+                f,
+                "block {block}: {:?} sequence {}, grant {:?}, ",
+                record.state, record.sequence, record.grant
+            )?;
             write!(f, "counted {:b}, copied {:b}; words", record.counted, record.copied)?;
             for word in &shared.words[block][..config.words] {
                 write!(f, " {:b}{}", word.bits, if word.retired { "R" } else { "" })?;
@@ -228,7 +236,11 @@ impl State {
         }
         for (who, reader) in self.readers[..config.readers].iter().enumerate() {
             let asleep = if reader.asleep { ", asleep" } else { "" };
-            writeln!(f, "r{who}: {:?}{asleep}, sequence {}, block {}", reader.step, reader.sequence, reader.block)?;
+            writeln!(
+                f,
+                "r{who}: {:?}{asleep}, sequence {}, block {}",
+                reader.step, reader.sequence, reader.block
+            )?;
         }
         write!(f, "daemon: {:?}; orphans", self.daemon.step)?;
         self.ledger.orphans.iter().try_for_each(|&orphan| write!(f, " {}", record::show(orphan)))

@@ -391,11 +391,8 @@ fn read_limit(config: &Configuration, state: &State, who: usize, out: &mut Succe
     for length in 1..=longest {
         let mut next = *state;
         next.workers[who].set_place(position, length);
-        next.workers[who].step = if config.rules.fill_read_before_cas {
-            WorkerStep::ReadFill
-        } else {
-            WorkerStep::WriteRecord
-        };
+        next.workers[who].step =
+            if config.rules.fill_read_before_cas { WorkerStep::ReadFill } else { WorkerStep::WriteRecord };
         out.push(next, || format!("w{who} reads limit = {limit}, wants {position}+{length}"));
     }
 }
@@ -512,7 +509,9 @@ fn read_retired_bytes(config: &Configuration, state: &State, who: usize, out: &m
     let found = state.shared.data[usize::from(block)][config.slot_of(position)];
     let sample = worker.sample();
     if found != sample + 1 {
-        out.violate(|| format!("w{who} moves sample {sample} out of block {block}, but finds {found} (one more) there"));
+        out.violate(|| {
+            format!("w{who} moves sample {sample} out of block {block}, but finds {found} (one more) there")
+        });
     }
     worker.step = WorkerStep::WriteBytes;
     out.push(next, || format!("w{who} reads its bytes from the retired block {block}"));
@@ -585,7 +584,9 @@ fn look_at_words(config: &Configuration, state: &State, who: usize, out: &mut Su
         worker.index = 0;
         worker.step = if full { WorkerStep::MarkComplete } else { WorkerStep::AfterCommit };
     }
-    out.push(next, || format!("w{who} looks at word {block}.{index}: {}", if full { "full" } else { "not full" }));
+    out.push(next, || {
+        format!("w{who} looks at word {block}.{index}: {}", if full { "full" } else { "not full" })
+    });
 }
 
 fn mark_complete(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
@@ -678,7 +679,8 @@ fn drop_claim(config: &Configuration, state: &State, who: usize, out: &mut Succe
 fn send_drop(state: &State, who: usize, out: &mut Successors) {
     let mut next = *state;
     let worker = &mut next.workers[who];
-    worker.records[0] = Some(Record { first: worker.claim.first, length: worker.claim.length, dropped: true });
+    worker.records[0] =
+        Some(Record { first: worker.claim.first, length: worker.claim.length, dropped: true });
     worker.step = WorkerStep::AwaitDropTaken;
     out.push(next, || format!("w{who} tells the daemon of the drop"));
 }

@@ -13,7 +13,8 @@ pub fn step(config: &Configuration, state: &State, out: &mut Successors) {
     if state.ledger.copy.is_some() {
         return go(config, state, Daemon::begin(DaemonStep::WriteCopy), out);
     }
-    if let Some(block) = (0..config.blocks).find(|&block| state.ledger.blocks[block].is(BlockState::Rescuing)) {
+    if let Some(block) = (0..config.blocks).find(|&block| state.ledger.blocks[block].is(BlockState::Rescuing))
+    {
         return go(config, state, Daemon::begin_with_block(DaemonStep::RetireWords, block), out);
     }
     publish::choose(config, state, out);

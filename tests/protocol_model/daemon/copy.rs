@@ -74,7 +74,11 @@ pub fn step(config: &Configuration, state: &State, out: &mut Successors) {
         DaemonStep::MarkComplete => {
             let (copy, block) = in_flight(config, state);
             next.mark_complete(config, block, config.sequence_of(copy.target));
-            next.daemon.go(if config.readers_sleep { DaemonStep::WakeCopied } else { DaemonStep::RecordCopied });
+            next.daemon.go(if config.readers_sleep {
+                DaemonStep::WakeCopied
+            } else {
+                DaemonStep::RecordCopied
+            });
             out.push(next, || format!("daemon marks ready[{block}] complete"));
         }
         DaemonStep::WakeCopied => {

@@ -43,14 +43,10 @@ pub fn choose(config: &Configuration, state: &State, out: &mut Successors) {
 
 /// Every writer is gone. (What was begun, a rescue or a copy, has ended, since the daemon is idle.)
 fn may_begin(config: &Configuration, state: &State) -> bool {
-    let writers_gone = state.workers[..config.workers].iter().all(|worker| {
+    state.workers[..config.workers].iter().all(|worker| {
         let ignored = !config.rules.finishing_waits_for_writers && worker.records[0].is_some();
         worker.step == WorkerStep::Gone || ignored
-    });
-    let copies_done = state.ledger.blocks[..config.blocks]
-        .iter()
-        .all(|block| !block.is(BlockState::Quarantined) || block.uncopied() == 0);
-    writers_gone && (copies_done || config.rules.broken_block_finishes_in_place)
+    })
 }
 
 /// The oldest block that is not finished and can be.
@@ -59,11 +55,8 @@ fn next_block(config: &Configuration, state: &State) -> Option<usize> {
     (0..config.blocks)
         .filter(|&block| match blocks[block].state {
             BlockState::Published | BlockState::Finishing => true,
-            BlockState::Quarantined => {
-                blocks[block].uncopied() != 0
-                    && blocks[block].grant.is_none()
-                    && config.rules.broken_block_finishes_in_place
-            }
+            // Its copies may have nowhere to go: what is not copied is finished where it is.
+            BlockState::Quarantined => blocks[block].uncopied() != 0 && blocks[block].grant.is_none(),
             BlockState::Free | BlockState::Rescuing | BlockState::Finished => false,
         })
         .min_by_key(|&block| blocks[block].sequence)

@@ -59,7 +59,9 @@ pub fn step(config: &Configuration, state: &State, out: &mut Successors) {
                 out.push(next, || format!("daemon records sequence {sequence} in block {block}"));
             } else {
                 store_limit(config, &mut next);
-                out.push(next, || format!("daemon records sequence {sequence} in block {block}, raises the limit"));
+                out.push(next, || {
+                    format!("daemon records sequence {sequence} in block {block}, raises the limit")
+                });
             }
         }
         DaemonStep::StoreLimit => {

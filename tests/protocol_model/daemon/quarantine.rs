@@ -13,7 +13,12 @@ pub fn choose(config: &Configuration, state: &State, block: usize, out: &mut Suc
             let passed = state.shared.cursor.position >= config.first_position(record.sequence + 1);
             let returned = record.grant.is_none() || !config.rules.broken_block_waits_for_its_grant;
             if passed && returned {
-                choice::go(config, state, Daemon::begin_with_block(DaemonStep::QuarantineReadsRefill, block), out);
+                choice::go(
+                    config,
+                    state,
+                    Daemon::begin_with_block(DaemonStep::QuarantineReadsRefill, block),
+                    out,
+                );
             }
         } else if record.holders == 0 {
             let mut next = *state;
@@ -44,7 +49,9 @@ pub fn step(config: &Configuration, state: &State, out: &mut Successors) {
     if state.daemon.step == DaemonStep::QuarantineReadsRefill {
         let offered = (0..config.refill_entries).any(|entry| offers(config, state, entry, block));
         next.daemon.go(if offered { DaemonStep::Idle } else { DaemonStep::QuarantineReadsRecords });
-        out.push(next, || format!("daemon: block {block} is {} offered", if offered { "still" } else { "not" }));
+        out.push(next, || {
+            format!("daemon: block {block} is {} offered", if offered { "still" } else { "not" })
+        });
         return;
     }
     let index = usize::from(state.daemon.index);
@@ -63,5 +70,7 @@ pub fn step(config: &Configuration, state: &State, out: &mut Successors) {
     if covered {
         next.daemon.go(DaemonStep::Idle);
     }
-    out.push(next, || format!("daemon: a record of w{who} {} block {block}", if covered { "covers" } else { "spares" }));
+    out.push(next, || {
+        format!("daemon: a record of w{who} {} block {block}", if covered { "covers" } else { "spares" })
+    });
 }

@@ -95,14 +95,18 @@ fn look(config: &Configuration, state: &State, out: &mut Successors) {
 fn settle_position(next: &mut State, record: Record) {
     let daemon = &mut next.daemon;
     let more = daemon.offset + 1 < record.length;
-    let (step, offset) =
-        if more { (DaemonStep::ReclaimReadsCursor, daemon.offset + 1) } else { (DaemonStep::SettleOrphan, 0) };
+    let (step, offset) = if more {
+        (DaemonStep::ReclaimReadsCursor, daemon.offset + 1)
+    } else {
+        (DaemonStep::SettleOrphan, 0)
+    };
     *daemon = Daemon { orphan: daemon.orphan, offset, ..Daemon::begin(step) };
 }
 
 fn read_cursor(config: &Configuration, state: &State, record: Record, position: u8, out: &mut Successors) {
     let mut next = *state;
-    let lives = state.ledger.published_block_of(config, position).is_some() || !config.rules.private_block_table;
+    let lives =
+        state.ledger.published_block_of(config, position).is_some() || !config.rules.private_block_table;
     let claimed = lives && position < state.shared.cursor.position;
     if claimed {
         next.daemon.index = 0;
@@ -112,7 +116,10 @@ fn read_cursor(config: &Configuration, state: &State, record: Record, position: 
         settle_position(&mut next, record);
     }
     out.push(next, || {
-        format!("reclaim {position}: {}", if claimed { "below the cursor" } else { "not claimed, or its block is gone" })
+        format!(
+            "reclaim {position}: {}",
+            if claimed { "below the cursor" } else { "not claimed, or its block is gone" }
+        )
     });
 }
 
@@ -149,13 +156,18 @@ fn read_records(config: &Configuration, state: &State, position: u8, out: &mut S
         return;
     }
     let who = index / 2;
-    let covers = state.workers[who].records[index % 2].is_some_and(|record| !record.dropped && record.covers(position));
+    let covers = state.workers[who].records[index % 2]
+        .is_some_and(|record| !record.dropped && record.covers(position));
     next.daemon.index = index as u8 + 1;
     if covers {
         next.daemon.go(DaemonStep::Idle);
     }
     out.push(next, || {
-        format!("reclaim {position}: {} by record {} of w{who}", if covers { "covered" } else { "not covered" }, index % 2)
+        format!(
+            "reclaim {position}: {} by record {} of w{who}",
+            if covers { "covered" } else { "not covered" },
+            index % 2
+        )
     });
 }
 
@@ -167,13 +179,16 @@ fn block_of(config: &Configuration, state: &State, position: u8) -> usize {
 
 fn read_bit(config: &Configuration, state: &State, record: Record, position: u8, out: &mut Successors) {
     let mut next = *state;
-    let committed = state.shared.is_committed(config, block_of(config, state, position), config.slot_of(position));
+    let committed =
+        state.shared.is_committed(config, block_of(config, state, position), config.slot_of(position));
     if committed {
         settle_position(&mut next, record);
     } else {
         next.daemon.go(after(config, DaemonStep::ReclaimReadsBit));
     }
-    out.push(next, || format!("reclaim {position}: {}", if committed { "committed" } else { "its bit is unset" }));
+    out.push(next, || {
+        format!("reclaim {position}: {}", if committed { "committed" } else { "its bit is unset" })
+    });
 }
 
 fn offer(config: &Configuration, state: &State, record: Record, position: u8, out: &mut Successors) {

@@ -133,7 +133,11 @@ impl Queue {
                 // A daemon died on the way; the moves do no harm a second time.
                 BlockUse::Finishing => self.finish_block(block, seq, mover)?,
                 BlockUse::Live => self.give_up(block, seq),
-                BlockUse::Short | BlockUse::Free => {}
+                // A daemon may have died between the record and the words.
+                BlockUse::Short => {
+                    finish::complete(&self.control, block, seq, self.ledger.length(block));
+                }
+                BlockUse::Free => {}
             }
         }
         Ok(())

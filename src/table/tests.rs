@@ -431,6 +431,23 @@ fn grants_go_to_the_reader_that_holds_least() {
 }
 
 #[test]
+fn a_short_block_is_completed_by_the_next_daemon() {
+    let mut bench = Bench::new(2, 1, 1, 1);
+    bench.attach_worker();
+    let reader = bench.attach_reader(1);
+    bench.claim(0, 1);
+    bench.finish_worker(0);
+    // The daemon died after its record said how short the block is, and before the words did.
+    let block = BlockIndex::new(0, 1).unwrap();
+    bench.queue().ledger.set_finishing(block, &[1, 0]);
+    bench.queue().ledger.set_short(block, 1);
+    bench.replace_daemon();
+    bench.tick();
+    assert!(bench.read(reader, false));
+    assert_eq!(bench.readers[&reader].ended, Some(EndReason::Finished));
+}
+
+#[test]
 fn a_table_ends_only_when_somebody_finished() {
     let mut bench = Bench::new(2, 2, 1, 1);
     bench.attach_worker();

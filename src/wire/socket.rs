@@ -34,6 +34,13 @@ pub enum SocketError {
     DescriptorsLost,
 }
 
+impl SocketError {
+    /// Whether the kernel says that a permission is missing.
+    pub fn is_permission_denied(&self) -> bool {
+        matches!(self, Self::Os { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
+    }
+}
+
 fn os(doing: &'static str) -> impl FnOnce(Errno) -> SocketError {
     move |errno| SocketError::Os { doing, source: errno.into() }
 }

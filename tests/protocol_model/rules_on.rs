@@ -2,7 +2,7 @@
 //!
 //! Each test bounds the table and what may go wrong in another way; together they cover in pairs what can go wrong:
 //! crashes of each kind, dropped claims, long claims, one block and several, one word a block and several, rescues,
-//! sleepers. The long ones are ignored by default: `cargo test --release --test protocol_model -- --ignored`.
+//! sleepers.
 
 use crate::configuration::Configuration;
 use crate::explorer::explore;
@@ -28,10 +28,9 @@ fn holds(config: Configuration) {
 }
 
 macro_rules! holds {
-    ($($(#[$meta:meta])* $name:ident: $config:expr;)+) => {
+    ($($name:ident: $config:expr;)+) => {
         $(
             #[test]
-            $(#[$meta])*
             fn $name() {
                 holds($config);
             }
@@ -89,13 +88,10 @@ holds! {
         };
     finishing_meets_a_rescue:
         Configuration { words: 1, rescues: 1, worker_crashes: 1, ..FINISHING };
-    #[ignore = "takes minutes"]
     two_daemons_die_one_after_the_other:
         Configuration { daemon_crashes: 2, worker_crashes: 1, ..SMALL };
-    #[ignore = "takes minutes"]
     everybody_may_die_once:
         Configuration { daemon_crashes: 1, worker_crashes: 1, reader_crashes: 1, readers: 2, ..SMALL };
-    #[ignore = "takes minutes"]
     finishing_survives_the_daemon_and_a_rescue:
         Configuration { words: 1, rescues: 1, worker_crashes: 1, daemon_crashes: 1, ..FINISHING };
 }

@@ -1,0 +1,212 @@
+//! The command line: what `echoctl --help` says, word for word.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use echo_client::{ArraySpec, HugePages, Pin};
+
+use crate::array;
+use crate::exit::Exit;
+
+const LONG_ABOUT: &str = "\
+Shows what happens in an echod, and why something waits.
+
+A table is a ring of batches in shared memory: writers (rollout workers) fill it, readers (trainers) empty it.";
+
+/// What the help ends with.
+fn after_long_help() -> String {
+    let codes: Vec<String> =
+        Exit::ALL.iter().map(|(exit, meaning)| format!("  {:>2}  {meaning}", exit.code())).collect();
+    format!(
+        "\
+The daemon's socket is the one that --socket or ECHO_SOCKET names, else the first of these that exists:
+  $XDG_RUNTIME_DIR/echo/echod.sock
+  /run/echo/echod.sock
+
+With --json there is one object on standard output, or on standard error if it did not work. Its \"schema\" is 1
+until a field changes its meaning or goes; others may come. Sizes are bytes, durations milliseconds.
+
+Examples:
+  echoctl status
+  echoctl table create rollouts --batch-size 256 --capacity 8 --array obs:float32:4 --array reward:float32
+  echoctl why rollouts
+  echoctl --json table list | jq '.tables[] | select(.samples.pending > 0) | .name'
+
+Exit codes:
+{}",
+        codes.join("\n")
+    )
+}
+
+/// Shows what happens in an echod, and why something waits
+#[derive(Parser, Debug)]
+#[command(name = "echoctl", version, long_about = LONG_ABOUT, after_long_help = after_long_help())]
+#[command(after_help = "'--help' says more: the socket, --json, examples, exit codes")]
+pub struct Cli {
+    /// Where and how to ask.
+    #[command(flatten)]
+    pub connect: Connect,
+
+    /// Print an object for programs
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Where and how to ask.
+#[derive(Args, Debug)]
+pub struct Connect {
+    /// Ask the daemon that listens on this socket
+    #[arg(long, value_name = "PATH", global = true)]
+    pub socket: Option<PathBuf>,
+
+    /// How long the daemon may take to answer
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(global = true)]
+    pub timeout: Duration,
+}
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// How the daemon is; works with a daemon of any version
+    Status,
+    /// Tables
+    #[command(subcommand)]
+    Table(Table),
+    /// Connected processes
+    #[command(subcommand)]
+    Client(Client),
+    /// What is being waited for at a table, who holds it up, and since when
+    Why {
+        /// The table's name
+        table: String,
+    },
+}
+
+/// What to do with tables.
+#[derive(Subcommand, Debug)]
+pub enum Table {
+    /// All tables, with their samples
+    List,
+    /// One table: its arrays, its memory, who is attached
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Make a table, unless one of that name with an equal spec is there
+    Create(Create),
+    /// End a table for everybody; samples that were not read are lost
+    Drop {
+        /// Its name
+        name: String,
+    },
+}
+
+/// A table to be made.
+#[derive(Args, Debug)]
+pub struct Create {
+    /// Its name: letters, digits, '.', '_', '-' and '/'
+    pub name: String,
+
+    /// Samples in a batch
+    #[arg(long, value_name = "NUMBER")]
+    pub batch_size: u32,
+
+    /// Batches that the table holds
+    #[arg(long, value_name = "NUMBER")]
+    pub capacity: u32,
+
+    /// Batches that it may grow to [default: the capacity]
+    #[arg(long, value_name = "NUMBER")]
+    pub max_capacity: Option<u32>,
+
+    /// An array of a sample, such as obs:float32:84x84 or reward:float32; once for each
+    #[arg(long = "array", value_name = "PATH:DTYPE[:SHAPE]", required = true, value_parser = array::parse)]
+    pub arrays: Vec<ArraySpec>,
+
+    /// Whether its pages must be locked
+    #[arg(long, value_name = "POLICY", default_value = "best-effort", value_parser = parse_pin)]
+    pub pin: Pin,
+
+    /// Whether its large arrays must be on huge pages
+    #[arg(long, value_name = "POLICY", default_value = "auto", value_parser = parse_huge_pages)]
+    pub huge_pages: HugePages,
+}
+
+/// What to ask about clients.
+#[derive(Subcommand, Debug)]
+pub enum Client {
+    /// All clients, with what they hold
+    List,
+}
+
+/// A pin policy's name.
+pub const fn pin(pin: Pin) -> &'static str {
+    match pin {
+        Pin::Required => "required",
+        Pin::BestEffort => "best-effort",
+        Pin::Off => "off",
+    }
+}
+
+/// A huge page policy's name.
+pub const fn huge_pages(huge_pages: HugePages) -> &'static str {
+    match huge_pages {
+        HugePages::Auto => "auto",
+        HugePages::Required => "required",
+        HugePages::Off => "off",
+    }
+}
+
+fn parse_pin(text: &str) -> Result<Pin, String> {
+    by_name([Pin::Required, Pin::BestEffort, Pin::Off], pin, text)
+}
+
+fn parse_huge_pages(text: &str) -> Result<HugePages, String> {
+    by_name([HugePages::Auto, HugePages::Required, HugePages::Off], huge_pages, text)
+}
+
+fn by_name<T: Copy>(all: [T; 3], name: fn(T) -> &'static str, text: &str) -> Result<T, String> {
+    let found = all.into_iter().find(|&policy| name(policy) == text);
+    found.ok_or_else(|| format!("it is one of {}", all.map(name).join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_names_every_exit_code() {
+        let help = Cli::command().render_long_help().to_string();
+        for (exit, meaning) in Exit::ALL {
+            assert!(help.contains(&format!("{:>4}  {meaning}", exit.code())), "{exit:?}:\n{help}");
+        }
+    }
+
+    #[test]
+    fn options_may_follow_the_command() {
+        let cli =
+            Cli::try_parse_from(["echoctl", "table", "show", "t", "--json", "--timeout", "1s"]).unwrap();
+        assert!(cli.json);
+        assert_eq!(cli.connect.timeout, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn an_unknown_policy_is_refused_with_the_known_ones() {
+        let line = ["echoctl", "table", "create", "t", "--batch-size=1", "--capacity=1", "--array=r:bool"];
+        let error = Cli::try_parse_from(line.into_iter().chain(["--pin=yes"])).unwrap_err().to_string();
+        assert!(error.contains("it is one of required, best-effort, off"), "{error}");
+    }
+}

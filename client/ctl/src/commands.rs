@@ -1,0 +1,80 @@
+//! Asking: each command, and what comes back.
+
+use std::path::{Path, PathBuf};
+
+use echo_client::message::{ClientRow, Status, TableDetails, TableRow, Wait};
+use echo_client::{Client, ConnectOptions, TableSpec};
+
+use crate::cli::{self, Command, Connect, Create};
+use crate::failure::Failure;
+use crate::{json, view};
+
+/// What a command found or did.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "named as the commands are")]
+pub enum Answer {
+    Status { socket: PathBuf, status: Status },
+    Tables(Vec<TableRow>),
+    Table(Box<TableDetails>),
+    Created { name: String, created: bool },
+    Dropped { name: String },
+    Clients(Vec<ClientRow>),
+    Why { table: String, waits: Vec<Wait> },
+}
+
+impl Answer {
+    /// What standard output gets.
+    pub fn render(&self, json: bool) -> String {
+        if json { format!("{:#}\n", json::answer(self)) } else { view::answer(self) }
+    }
+}
+
+/// Does what was asked.
+///
+/// # Errors
+/// If no daemon answers, or it refuses.
+pub fn run(command: &Command, connect: &Connect) -> Result<Answer, Failure> {
+    let client = || {
+        Client::connect(&ConnectOptions {
+            socket: connect.socket.clone(),
+            name: "echoctl".into(),
+            timeout: connect.timeout,
+        })
+    };
+    Ok(match command {
+        Command::Status => status(connect.socket.as_deref(), connect)?,
+        Command::Table(cli::Table::List) => Answer::Tables(client()?.list_tables()?),
+        Command::Table(cli::Table::Show { name }) => Answer::Table(Box::new(client()?.show_table(name)?)),
+        Command::Table(cli::Table::Create(create)) => {
+            let made = client()?.create_table(&spec(create))?;
+            Answer::Created { name: create.name.clone(), created: made.created }
+        }
+        Command::Table(cli::Table::Drop { name }) => {
+            client()?.drop_table(name)?;
+            Answer::Dropped { name: name.clone() }
+        }
+        Command::Client(cli::Client::List) => {
+            let client = client()?;
+            let mut rows = client.list_clients()?;
+            // The question itself is nobody's client.
+            rows.retain(|row| row.client != client.id());
+            Answer::Clients(rows)
+        }
+        Command::Why { table } => Answer::Why { table: table.clone(), waits: client()?.why(table)? },
+    })
+}
+
+fn status(socket: Option<&Path>, connect: &Connect) -> Result<Answer, Failure> {
+    let socket = echo_client::search(socket)?;
+    let status = echo_client::status(Some(&socket), connect.timeout)?;
+    Ok(Answer::Status { socket, status })
+}
+
+fn spec(create: &Create) -> TableSpec {
+    TableSpec {
+        max_capacity: create.max_capacity.unwrap_or(create.capacity),
+        pin: create.pin,
+        huge_pages: create.huge_pages,
+        ..TableSpec::new(&create.name, create.arrays.clone(), create.batch_size, create.capacity)
+    }
+}

@@ -1,0 +1,149 @@
+//! Answers for programs. A field keeps its name and its meaning for as long as [`SCHEMA`] stays.
+
+use echo_client::TableSpec;
+use echo_client::message::{ClientRow, MemberRow, Status, TableDetails, TableRow, Wait};
+use serde_json::{Value, json};
+
+use crate::cli;
+use crate::commands::Answer;
+
+/// The version of what is printed.
+pub const SCHEMA: u32 = 1;
+
+/// An answer as one object.
+pub fn answer(answer: &Answer) -> Value {
+    let mut object = match answer {
+        Answer::Status { socket, status } => json!({
+            "socket": socket.to_string_lossy(),
+            "status": self::status(status),
+        }),
+        Answer::Tables(rows) => json!({ "tables": rows.iter().map(table_row).collect::<Vec<_>>() }),
+        Answer::Table(details) => json!({ "table": table(details) }),
+        Answer::Created { name, created } => json!({ "name": name, "created": created }),
+        Answer::Dropped { name } => json!({ "name": name, "dropped": true }),
+        Answer::Clients(rows) => json!({ "clients": rows.iter().map(client).collect::<Vec<_>>() }),
+        Answer::Why { table, waits } => json!({
+            "table": table,
+            "waits": waits.iter().map(wait).collect::<Vec<_>>(),
+        }),
+    };
+    object["schema"] = SCHEMA.into();
+    object
+}
+
+fn status(status: &Status) -> Value {
+    json!({
+        "build": status.build,
+        "state": status.state,
+        "pid": status.pid,
+        "uptime_ms": status.uptime_ms,
+        "protocol_min": status.protocol_min,
+        "protocol_max": status.protocol_max,
+        "layout": status.layout,
+        "tables": status.tables,
+        "clients": status.clients,
+        "host_budget_bytes": status.host_budget,
+        "host_used_bytes": status.host_used,
+    })
+}
+
+fn table_row(row: &TableRow) -> Value {
+    json!({
+        "name": row.name,
+        "id": row.table.0,
+        "state": row.state,
+        "uid": row.uid,
+        "batch_size": row.batch_size,
+        "capacity": row.capacity,
+        "sample_bytes": row.sample_bytes,
+        "committed_bytes": row.committed_bytes,
+        "writers": row.writers,
+        "readers": row.readers,
+        "samples": {
+            "committed": row.samples.committed,
+            "delivered": row.samples.delivered,
+            "pending": row.samples.pending,
+        },
+    })
+}
+
+fn table(details: &TableDetails) -> Value {
+    let mut object = table_row(&details.row);
+    object["spec"] = spec(&details.spec);
+    object["pages"] = json!({
+        "page_bytes": details.pages.page_bytes,
+        "resident_bytes": details.pages.resident_bytes,
+        "locked_bytes": details.pages.locked_bytes,
+        "huge_bytes": details.pages.huge_bytes,
+        "notes": details.pages.notes,
+    });
+    object["cursor"] = details.cursor.into();
+    object["limit"] = details.limit.into();
+    object["batches_delivered"] = details.batches_delivered.into();
+    object["blocks"] = json!({
+        "free": details.blocks.free,
+        "filling": details.blocks.filling,
+        "complete": details.blocks.complete,
+        "granted": details.blocks.granted,
+    });
+    object["holes_offered"] = details.holes_offered.into();
+    object["orphaned_claims"] = details.orphaned_claims.into();
+    object["members"] = details.members.iter().map(member).collect();
+    object
+}
+
+fn spec(spec: &TableSpec) -> Value {
+    let arrays = spec
+        .arrays
+        .iter()
+        .map(|array| json!({ "path": array.path, "dtype": array.dtype.name(), "shape": array.shape }));
+    json!({
+        "arrays": arrays.collect::<Vec<_>>(),
+        "batch_size": spec.batch_size,
+        "capacity": spec.capacity,
+        "max_capacity": spec.max_capacity,
+        "pin": cli::pin(spec.pin),
+        "huge_pages": cli::huge_pages(spec.huge_pages),
+    })
+}
+
+fn member(member: &MemberRow) -> Value {
+    json!({
+        "client": member.client.0,
+        "member": member.member.0,
+        "role": if member.writer { "writer" } else { "reader" },
+        "pid": member.pid,
+        "name": member.name,
+        "state": member.state,
+        // The two count different things, so that they have different names here.
+        if member.writer { "samples_committed" } else { "batches_given_back" }: member.done,
+        "grants": member.grants,
+    })
+}
+
+fn client(row: &ClientRow) -> Value {
+    json!({
+        "id": row.client.0,
+        "pid": row.pid,
+        "uid": row.uid,
+        "name": row.name,
+        "build": row.build,
+        "state": row.state,
+        "age_ms": row.age_ms,
+        "writers": row.writers,
+        "readers": row.readers,
+        "grants": row.grants,
+    })
+}
+
+fn wait(wait: &Wait) -> Value {
+    let held_by = wait.held_by.iter().map(|holder| {
+        json!({ "pid": holder.pid, "name": holder.name, "what": holder.what, "for_ms": holder.for_ms })
+    });
+    json!({
+        "who": wait.who,
+        "waits_for": wait.waits_for,
+        "for_ms": wait.for_ms,
+        "held_by": held_by.collect::<Vec<_>>(),
+    })
+}

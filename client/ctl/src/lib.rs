@@ -1,0 +1,17 @@
+//! `echoctl`: what happens in an `echod`, and why something waits.
+//!
+//! Reading order: [`cli`] (what can be asked), [`commands`] (asking), [`view`] (answers for people), [`json`]
+//! (answers for programs), [`failure`] and [`exit`] (what a script sees when it did not work).
+//!
+//! What clients call themselves is shown with its control characters escaped: a worker must not be able to write
+//! escape sequences to an administrator's terminal.
+
+#![forbid(unsafe_code)]
+
+pub mod array;
+pub mod cli;
+pub mod commands;
+pub mod exit;
+pub mod failure;
+pub mod json;
+pub mod view;

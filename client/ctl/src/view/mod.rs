@@ -1,0 +1,85 @@
+//! Answers for people.
+
+mod printable;
+mod quantity;
+mod status;
+mod table;
+mod why;
+
+use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
+use echo_client::message::ClientRow;
+use printable::printable;
+use quantity::age;
+
+use crate::commands::Answer;
+
+/// An answer, with its last line feed.
+pub fn answer(answer: &Answer) -> String {
+    let text = match answer {
+        Answer::Status { socket, status } => status::show(socket, status),
+        Answer::Tables(rows) if rows.is_empty() => {
+            "there are no tables; 'echoctl table create' makes one, or a client, or the configuration file"
+                .into()
+        }
+        Answer::Tables(rows) => table::list(rows),
+        Answer::Table(details) => table::show(details),
+        Answer::Created { name, created: true } => format!("table {name} was made"),
+        Answer::Created { name, created: false } => {
+            format!("table {name} was there already, with an equal spec")
+        }
+        Answer::Dropped { name } => format!("table {name} was dropped"),
+        Answer::Clients(rows) if rows.is_empty() => "no client is connected".into(),
+        Answer::Clients(rows) => clients(rows),
+        Answer::Why { table, waits } => why::show(table, waits),
+    };
+    text + "\n"
+}
+
+fn clients(rows: &[ClientRow]) -> String {
+    let cells = rows.iter().map(|row| {
+        vec![
+            row.client.to_string(),
+            row.pid.to_string(),
+            row.uid.to_string(),
+            printable(&row.name),
+            row.writers.to_string(),
+            row.readers.to_string(),
+            row.grants.to_string(),
+            age(row.age_ms),
+            printable(&row.state),
+        ]
+    });
+    let head = ["#CLIENT", "#PID", "#UID", "NAME", "#WRITERS", "#READERS", "#GRANTS", "#SINCE", "STATE"];
+    grid(&head, cells)
+}
+
+/// Rows in columns, without lines; a column whose head begins with `#` is aligned to the right. No line is
+/// wrapped or has trailing blanks, so that `grep` and `awk` find what people see.
+fn grid(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(head.iter().map(|name| name.trim_start_matches('#')));
+    for row in rows {
+        table.add_row(row);
+    }
+    for (column, name) in table.column_iter_mut().zip(head) {
+        column.set_padding((0, 2));
+        column.set_constraint(ColumnConstraint::ContentWidth);
+        if name.starts_with('#') {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grid_aligns_and_leaves_no_trailing_blanks() {
+        let rows =
+            [vec!["a".to_owned(), "1".into(), "x".into()], vec!["bcd".into(), "234".into(), String::new()]];
+        assert_eq!(grid(&["NAME", "#N", "Z"], rows.into_iter()), "NAME    N  Z\na       1  x\nbcd   234");
+    }
+}

@@ -1,0 +1,164 @@
+//! The command beside a daemon and its clients, as a person or a script uses it.
+
+#[path = "../../../tests/support/mod.rs"]
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use echo_client::{Client, ConnectOptions, ReaderOptions};
+use serde_json::Value;
+use support::{Daemon, LONG, check_of, eventually, numbers};
+
+#[test]
+#[ignore = "what other tests start as a process of its own"]
+fn role() {
+    if let Some(role) = support::role() {
+        support::play_daemon(&role[1..]);
+    }
+}
+
+/// What it exits with, and what it says on both streams.
+fn echoctl(socket: &Path, arguments: &str) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_echoctl"));
+    command.env_clear().env("ECHO_SOCKET", socket).args(arguments.split(' ')).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().expect("no signal"), text(output.stdout), text(output.stderr))
+}
+
+/// What it answers; it does answer.
+fn answer(socket: &Path, arguments: &str) -> String {
+    let (exit, out, err) = echoctl(socket, arguments);
+    assert_eq!((exit, err.as_str()), (0, ""), "{arguments}");
+    out
+}
+
+fn json(socket: &Path, arguments: &str) -> Value {
+    let object: Value = serde_json::from_str(&answer(socket, &format!("--json {arguments}"))).unwrap();
+    assert_eq!(object["schema"], 1);
+    object
+}
+
+fn named(socket: &Path, name: &str) -> Client {
+    let options = ConnectOptions { socket: Some(socket.to_owned()), name: name.into(), timeout: LONG };
+    Client::connect(&options).unwrap()
+}
+
+#[test]
+fn a_table_is_made_shown_and_dropped() {
+    let daemon = Daemon::start();
+    let socket = daemon.socket();
+    let status = answer(&socket, "status");
+    assert!(
+        status.contains(&format!("(pid {}) is serving at {}", daemon.pid(), socket.display())),
+        "{status}"
+    );
+    assert!(answer(&socket, "table list").starts_with("there are no tables"));
+    let create =
+        "table create a/b --batch-size 256 --capacity 8 --array obs:float32:4 --array reward:float32";
+    assert_eq!(answer(&socket, create), "table a/b was made\n");
+    assert_eq!(answer(&socket, create), "table a/b was there already, with an equal spec\n");
+    assert_eq!(json(&socket, create)["created"], false);
+    let shown = answer(&socket, "table show a/b");
+    for line in
+        ["table a/b: open, of uid ", "  size       8 batches of 256 samples of 20 B", "nobody is attached"]
+    {
+        assert!(shown.contains(line), "{shown}");
+    }
+    let list = answer(&socket, "table list");
+    assert_eq!(list.lines().count(), 2, "{list}");
+    let spec = &json(&socket, "table show a/b")["table"]["spec"];
+    assert_eq!(spec["arrays"][0], serde_json::json!({ "path": "obs", "dtype": "float32", "shape": [4] }));
+    assert_eq!(spec["pin"], "best-effort");
+    assert_eq!(json(&socket, "status")["status"]["tables"], 1);
+    assert_eq!(answer(&socket, "table drop a/b"), "table a/b was dropped\n");
+    assert_eq!(json(&socket, "table list")["tables"], serde_json::json!([]));
+}
+
+#[test]
+fn why_names_the_worker_that_holds_a_batch_up() {
+    let daemon = Daemon::start();
+    let socket = daemon.socket();
+    daemon.client().create_table(&numbers("t", 2, 2)).unwrap();
+    assert_eq!(answer(&socket, "why t"), "nothing waits at table t\n");
+    // A name that would clear a terminal.
+    let mut writer = named(&socket, "wor\x1b[2Jker").attach_writer("t", None).unwrap();
+    let trainer = named(&socket, "trainer");
+    let mut reader = trainer.attach_reader("t", None, ReaderOptions::default()).unwrap();
+    writer.append(&[&0_u64.to_ne_bytes(), &check_of(0)]).unwrap();
+    let claim = writer.claim(1).unwrap();
+    let pid = std::process::id();
+    let why = answer(&socket, "why t");
+    assert!(why.starts_with(&format!("reader trainer (pid {pid}) (for ")), "{why}");
+    assert!(why.contains("\n  waits for  batch 0: 1 of 2 samples are committed\n"), "{why}");
+    let held =
+        format!("  held by    wor\\u{{1b}}[2Jker (pid {pid}): is writing the sample at position 1 (for ");
+    assert!(why.contains(&held), "{why}");
+    let clients = answer(&socket, "client list");
+    assert_eq!(clients.lines().count(), 3, "the question itself is not listed\n{clients}");
+    drop(claim);
+    writer.append(&[&1_u64.to_ne_bytes(), &check_of(1)]).unwrap();
+    drop(reader.next_batch(LONG).unwrap());
+    eventually("the daemon has the batch back", || {
+        json(&socket, "table show t")["table"]["samples"]["delivered"] == 2
+    });
+    let table = &json(&socket, "table show t")["table"];
+    let role = |i: usize| table["members"][i]["role"].as_str().unwrap().to_owned();
+    assert_eq!([role(0), role(1)], ["writer", "reader"]);
+    assert_eq!(table["members"][0]["samples_committed"], 2);
+    assert_eq!(table["members"][1]["batches_given_back"], 1);
+    let clients = json(&socket, "client list");
+    assert_eq!(clients["clients"][0]["name"], "wor\x1b[2Jker");
+}
+
+#[test]
+fn scripts_see_by_the_exit_code_what_went_wrong() {
+    let daemon = Daemon::start_with(&["--host-budget", "1MiB"]);
+    let socket = daemon.socket();
+    let create = "table create t --batch-size 1 --capacity 1 --array";
+    for (arguments, exit, sentence) in [
+        ("table show nobody", 1, "nobody"),
+        ("why nobody", 1, "nobody"),
+        ("table drop nobody", 1, "nobody"),
+        ("table create t! --batch-size 1 --capacity 1 --array r:bool", 1, "t!"),
+        (&format!("{create} big:uint8:2097152"), 75, "budget"),
+        (&format!("{create} r:float"), 64, "\"float\" is no dtype"),
+        ("tables", 64, "unrecognized subcommand"),
+        ("status --timeout soon", 64, "--timeout"),
+        ("status --socket /nowhere/echod.sock", 69, "/nowhere/echod.sock"),
+    ] {
+        let (got, out, err) = echoctl(&socket, arguments);
+        assert_eq!((got, out.as_str()), (exit, ""), "{arguments}: {err}");
+        assert!(err.contains(sentence), "{arguments}: {err}");
+    }
+    let (exit, out, err) = echoctl(&socket, "--json table show nobody");
+    assert_eq!((exit, out.as_str()), (1, ""));
+    let error: Value = serde_json::from_str(&err).unwrap();
+    assert_eq!((&error["error"]["kind"], &error["error"]["exit"]), (&"no_such_table".into(), &1.into()));
+}
+
+#[test]
+fn a_daemon_that_does_not_answer_is_given_up() {
+    let mut daemon = Daemon::start();
+    let socket = daemon.socket();
+    daemon.actor().signal(rustix::process::Signal::STOP);
+    let (exit, _, err) = echoctl(&socket, "table list --timeout 50ms");
+    daemon.actor().signal(rustix::process::Signal::CONT);
+    assert_eq!(exit, 75, "{err}");
+    daemon.actor().kill();
+    assert_eq!(echoctl(&socket, "status").0, 69);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let daemon = Daemon::start();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_echoctl"));
+    let status = command.args(["--help"]).stdout(writer.try_clone().unwrap()).status().unwrap();
+    assert!(status.success());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_echoctl"));
+    command.env("ECHO_SOCKET", daemon.socket()).arg("status").stdout(writer);
+    assert!(command.status().unwrap().success());
+}

@@ -31,17 +31,19 @@ const PARENT: &str = "CARTPOLE_PARENT";
 /// Starts the others, kills workers if it is to, and ends with the trainer's outcome.
 pub fn direct(arguments: &Arguments) -> Result<ExitCode> {
     let directory = PrivateDir::new()?;
-    let mut daemon = start_daemon(directory.path())?;
-    let client = connect(directory.path())?;
+    // Everybody in the run gets these.
+    let arguments = &Arguments { directory: directory.path().to_owned(), ..arguments.clone() };
+    let daemon = if arguments.socket.is_none() { Some(start_daemon(directory.path())?) } else { None };
+    let client = connect(arguments)?;
     client.create_table(&table_spec())?;
     // The trainer begins with the same policy: it is made from the same seed.
     WeightsFile::new(directory.path()).publish(Learner::new(arguments.seed).policy())?;
 
     let mut random = fastrand::Rng::with_seed(arguments.seed);
-    let start_worker = |seed| start(Role::Worker, directory.path(), &Arguments { seed, ..arguments.clone() });
+    let start_worker = |seed| start(Role::Worker, &Arguments { seed, ..arguments.clone() });
     let mut workers: Vec<Child> =
         (0..WORKERS).map(|_| start_worker(random.u64(..))).collect::<Result<_>>()?;
-    let mut trainer = start(Role::Trainer, directory.path(), arguments)?;
+    let mut trainer = start(Role::Trainer, arguments)?;
     let trainer_ends = pidfd_open(Pid::from_child(&trainer), PidfdFlags::empty())?;
 
     let mut next = Instant::now() + KILL_EVERY;
@@ -67,9 +69,11 @@ pub fn direct(arguments: &Arguments) -> Result<ExitCode> {
         }
     }
     drop(client);
-    kill_process(Pid::from_child(&daemon), Signal::TERM)?;
-    if !end(&mut daemon)? {
-        bail!("the daemon failed");
+    if let Some(mut daemon) = daemon {
+        kill_process(Pid::from_child(&daemon), Signal::TERM)?;
+        if !end(&mut daemon)? {
+            bail!("the daemon failed");
+        }
     }
     Ok(if solved.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -83,17 +87,24 @@ fn end(child: &mut Child) -> Result<bool> {
     Ok(child.wait()?.success())
 }
 
-fn start(role: Role, directory: &Path, arguments: &Arguments) -> Result<Child> {
-    command(role, directory, arguments)?.spawn().with_context(|| format!("cannot start the {role:?}"))
+fn start(role: Role, arguments: &Arguments) -> Result<Child> {
+    command(role, arguments)?.spawn().with_context(|| format!("cannot start the {role:?}"))
 }
 
-fn command(role: Role, directory: &Path, arguments: &Arguments) -> Result<Command> {
+fn command(role: Role, arguments: &Arguments) -> Result<Command> {
     let executable = std::env::current_exe().context("cannot find this executable")?;
     let mut command = Command::new(executable);
-    command.arg("--role").arg(format!("{role:?}").to_lowercase()).arg("--directory").arg(directory);
+    command
+        .arg("--role")
+        .arg(format!("{role:?}").to_lowercase())
+        .arg("--directory")
+        .arg(&arguments.directory);
     command.arg("--seed").arg(arguments.seed.to_string()).env(PARENT, std::process::id().to_string());
     if arguments.kill_workers {
         command.arg("--kill-workers");
+    }
+    if let Some(socket) = &arguments.socket {
+        command.arg("--socket").arg(socket);
     }
     // What is configured for another daemon is not for this one.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ECHO_")) {
@@ -106,8 +117,14 @@ fn command(role: Role, directory: &Path, arguments: &Arguments) -> Result<Comman
 fn start_daemon(directory: &Path) -> Result<Child> {
     let ready = UnixDatagram::bind(directory.join("notify"))?;
     ready.set_read_timeout(Some(PATIENCE))?;
-    let nothing = Arguments { kill_workers: false, seed: 0, role: Role::Daemon, directory: directory.into() };
-    let mut command = command(Role::Daemon, directory, &nothing)?;
+    let nothing = Arguments {
+        kill_workers: false,
+        socket: None,
+        seed: 0,
+        role: Role::Daemon,
+        directory: directory.into(),
+    };
+    let mut command = command(Role::Daemon, &nothing)?;
     let daemon = command.env("NOTIFY_SOCKET", directory.join("notify")).spawn()?;
     let mut said = [0; 16];
     ready.recv(&mut said).context("the daemon does not say that it is ready")?;
@@ -141,8 +158,9 @@ pub fn with_its_parent() -> Result<()> {
     Ok(())
 }
 
-/// A connection to the daemon of this run.
-pub fn connect(directory: &Path) -> Result<Client> {
-    let socket = Some(directory.join("echod.sock"));
-    Ok(Client::connect(&ConnectOptions { socket, ..ConnectOptions::default() })?)
+/// A connection to the daemon of this run, under the name of the part that this process plays.
+pub fn connect(arguments: &Arguments) -> Result<Client> {
+    let socket = arguments.socket.clone().unwrap_or_else(|| arguments.directory.join("echod.sock"));
+    let name = format!("cartpole {:?}", arguments.role).to_lowercase();
+    Ok(Client::connect(&ConnectOptions { socket: Some(socket), name, ..ConnectOptions::default() })?)
 }

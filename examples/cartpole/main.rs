@@ -1,7 +1,7 @@
-//! Learns to balance a pole on a cart: four rollout workers, a trainer and a private daemon, each a process.
+//! Learns to balance a pole on a cart: four rollout workers, a trainer and a daemon, each a process.
 //!
 //! ```text
-//! cargo run --release --example cartpole [-- --kill-workers]
+//! cargo run --release --example cartpole [-- [--kill-workers] [--socket PATH]]
 //! ```
 //!
 //! Read `sample.rs` first: it says what travels from the workers to the trainer. `worker.rs` and `trainer.rs` are
@@ -33,12 +33,16 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 
-/// Learns to balance a pole on a cart, through a daemon of its own
+/// Learns to balance a pole on a cart, through a daemon of its own or one that runs
 #[derive(Parser, Clone, Debug)]
 pub struct Arguments {
     /// Kill a random worker every second and start another
     #[arg(long)]
     kill_workers: bool,
+
+    /// Use the daemon that listens on this socket, and not one of its own
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
 
     /// What the run's randomness is made from
     #[arg(long, default_value_t = 1)]

@@ -22,7 +22,7 @@ const KILLING: (Duration, u64) = (Duration::from_secs(5), 1_500_000);
 /// Trains until the task is solved or the samples are used up, and says what it took.
 #[expect(clippy::print_stdout, reason = "its output is what it is for")]
 pub fn train(arguments: &Arguments) -> Result<ExitCode> {
-    let client = cast::connect(&arguments.directory)?;
+    let client = cast::connect(arguments)?;
     let spec = table_spec();
     let mut reader = client.attach_reader(TABLE, Some(&spec.arrays), ReaderOptions { prefetch: 2 })?;
     let weights = WeightsFile::new(&arguments.directory);

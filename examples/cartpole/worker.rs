@@ -18,7 +18,7 @@ enum Stop {
 
 /// Works until the table is dropped.
 pub fn work(arguments: &Arguments) -> Result<ExitCode> {
-    let client = cast::connect(&arguments.directory)?;
+    let client = cast::connect(arguments)?;
     let mut writer = match client.attach_writer(TABLE, Some(&table_spec().arrays)) {
         Ok(writer) => writer,
         // A worker that was started as the run ended finds no table.

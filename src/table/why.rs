@@ -22,8 +22,8 @@ const HOLDERS: usize = 16;
 /// A condition that can last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Condition {
-    /// The writer says that it waits for space.
-    Waiting(MemberKey),
+    /// The writer says that it waits for space, beyond this limit.
+    Waiting(MemberKey, u64),
     /// The writer holds a claim that begins at this position.
     Claiming(MemberKey, u64),
     /// The reader holds a complete batch.
@@ -61,9 +61,10 @@ impl Watch {
 /// What is so now: O(members + grants).
 fn conditions(queue: &Queue) -> Vec<Condition> {
     let mut seen = Vec::new();
+    let (_, limit) = queue.cursor_and_limit();
     for (&key, writer) in queue.writers() {
         if writer.is_waiting() {
-            seen.push(Condition::Waiting(key));
+            seen.push(Condition::Waiting(key, limit));
         }
         seen.extend(writer.held().map(|claim| Condition::Claiming(key, claim.position.0)));
     }
@@ -193,7 +194,7 @@ impl Question<'_> {
         }
         let mut held_by: Vec<Holder> = self.readers_that_hold(&self.grants);
         held_by.extend(self.claims(|_| true));
-        let for_ms = waiting.iter().map(|&key| self.for_ms(Condition::Waiting(key))).max().unwrap_or(0);
+        let for_ms = waiting.iter().map(|&key| self.for_ms(Condition::Waiting(key, limit))).max().unwrap_or(0);
         Some(Wait { who: self.name_writers(&waiting), waits_for, held_by, for_ms })
     }
 
@@ -474,6 +475,23 @@ mod tests {
                 (Condition::Expecting(READER, BlockSeq(1)), two),
             ]
         );
+    }
+
+    #[test]
+    fn a_writer_that_waits_again_and_again_waits_since_the_last_room() {
+        let mut scene = Scene::new();
+        scene.attach_reader(1);
+        for seconds in [1, 2] {
+            for _ in 0..4 / seconds {
+                scene.append();
+            }
+            scene.wait_for_space();
+            scene.watch.observe(&scene.queue, Duration::from_secs(seconds));
+            let token = scene.queue.granted_blocks().next().unwrap().2.token;
+            scene.queue.release(READER, &[token], &mut Vec::new()).unwrap();
+        }
+        let waiting = Condition::Waiting(WRITER, 6);
+        assert_eq!(scene.watch.since(waiting, Duration::MAX), Duration::from_secs(2));
     }
 
     #[test]

@@ -428,7 +428,7 @@ pub struct TableRow {
     pub capacity: u32,
     /// Bytes of one sample.
     pub sample_bytes: u64,
-    /// Bytes of host memory that its arrays have committed.
+    /// Bytes of host memory that it has committed, with its control words and what is private to the daemon.
     pub committed_bytes: u64,
     /// Writers attached.
     pub writers: u32,

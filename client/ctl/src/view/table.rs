@@ -48,11 +48,11 @@ pub(super) fn show(details: &TableDetails) -> String {
             bytes(row.sample_bytes)
         ),
         format!(
-            "  memory     {} committed: {} resident, {} locked, {} on huge pages",
-            bytes(row.committed_bytes),
+            "  memory     samples {} resident, {} locked, {} on huge pages; {} with the control words",
             bytes(pages.resident_bytes),
             bytes(pages.locked_bytes),
-            bytes(pages.huge_bytes)
+            bytes(pages.huge_bytes),
+            bytes(row.committed_bytes)
         ),
         format!("  policies   pin {}, huge pages {}", cli::pin(spec.pin), cli::huge_pages(spec.huge_pages)),
     ];
@@ -118,7 +118,7 @@ mod tests {
             batch_size: 256,
             capacity: 8,
             sample_bytes: 20,
-            committed_bytes: 40 << 10,
+            committed_bytes: 56 << 10,
             writers: 1,
             readers: 0,
             samples: SampleCounts { committed: 300, delivered: 256, pending: 44 },
@@ -131,7 +131,7 @@ mod tests {
             list(&[row()]),
             "\
 TABLE     BATCH  CAPACITY    MEMORY  WRITERS  READERS  COMMITTED  DELIVERED  PENDING  STATE
-rollouts    256         8  40.0 KiB        1        0        300        256       44  open"
+rollouts    256         8  56.0 KiB        1        0        300        256       44  open"
         );
     }
 
@@ -170,7 +170,7 @@ rollouts    256         8  40.0 KiB        1        0        300        256     
             "\
 table rollouts: open, of uid 1000
   size       8 batches of 256 samples of 20 B
-  memory     40.0 KiB committed: 40.0 KiB resident, 0 B locked, 0 B on huge pages
+  memory     samples 40.0 KiB resident, 0 B locked, 0 B on huge pages; 56.0 KiB with the control words
   policies   pin best-effort, huge pages auto
   note       not locked: raise the limit
   samples    300 committed, 256 delivered in 1 batches, 44 pending

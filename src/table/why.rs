@@ -194,7 +194,8 @@ impl Question<'_> {
         }
         let mut held_by: Vec<Holder> = self.readers_that_hold(&self.grants);
         held_by.extend(self.claims(|_| true));
-        let for_ms = waiting.iter().map(|&key| self.for_ms(Condition::Waiting(key, limit))).max().unwrap_or(0);
+        let for_ms =
+            waiting.iter().map(|&key| self.for_ms(Condition::Waiting(key, limit))).max().unwrap_or(0);
         Some(Wait { who: self.name_writers(&waiting), waits_for, held_by, for_ms })
     }
 

@@ -103,6 +103,8 @@ async fn serve(config: &Config, listener: OwnedFd) -> Result<(), RunError> {
     for table in &config.tables {
         supervisor.declare(declared(&table.value, &governor, &limits).await?);
     }
+    // An inherited one is where the service manager put it.
+    let socket = socket::path_of(listener.as_fd()).unwrap_or_else(|| config.socket.value.clone());
     if let Err(error) = socket::refuse_descriptors(listener.as_fd()) {
         warn!(%error, "clients may send descriptors, which are closed");
     }
@@ -114,7 +116,7 @@ async fn serve(config: &Config, listener: OwnedFd) -> Result<(), RunError> {
     let too_large = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
     let _too_large = signal(too_large).map_err(RunError::Loop)?;
     let mut supervising = tokio::spawn(supervisor.run(received));
-    info!(socket = %config.socket.value.display(), "serving");
+    info!(socket = %socket.display(), "serving");
     // Without systemd there is nobody to notify.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 

@@ -1,5 +1,6 @@
 //! The command as a person or a service manager meets it: what it says, and what it exits with.
 
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
@@ -145,6 +146,7 @@ fn a_socket_that_a_service_manager_passes_is_served() {
     let directory = Directory::new("passed");
     let socket = directory.path("passed.sock");
     let listener = echo::wire::socket::listen(&socket, 16).unwrap();
+    assert_eq!(echo::wire::socket::path_of(listener.as_fd()), Some(socket.clone()), "the log says so");
     // The socket is descriptor 3, and LISTEN_PID the daemon's own pid, which a shell knows that becomes it.
     let mut shell = Command::new("sh");
     let become_it = "export LISTEN_PID=$$; exec \"$0\" \"$@\" 3<&0 </dev/null";

@@ -3,10 +3,12 @@
 //! One message is one packet. A descriptor that arrives is owned before anything else is looked at, so that no
 //! error can leak it, and is closed with the packet unless somebody takes it.
 
+use std::ffi::OsStr;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -107,6 +109,12 @@ pub fn connect(path: &Path, deadline: Instant) -> Result<OwnedFd, SocketError> {
             Err(errno) => return Err(os("connect")(errno)),
         }
     }
+}
+
+/// The path that a socket listens at; `None` if it has none that is a path.
+pub fn path_of(listener: BorrowedFd<'_>) -> Option<PathBuf> {
+    let address = SocketAddrUnix::try_from(rustix::net::getsockname(listener).ok()?).ok()?;
+    Some(PathBuf::from(OsStr::from_bytes(address.path_bytes()?)))
 }
 
 /// The next connection, if one waits.

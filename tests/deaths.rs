@@ -192,7 +192,8 @@ fn a_stopped_worker_holds_up_its_batch_alone_and_is_named() {
         waits.iter().flat_map(|wait| &wait.held_by).any(|holder| holder.pid == claimer.pid())
     });
     claimer.kill();
-    // Its position is offered again, and comes before the others.
+    eventually("its position is offered again", || client.show_table(TABLE).unwrap().holes_offered == 1);
+    // It comes before the others.
     append(&mut writer, 0);
     let mut batch = ids(&first.next_batch(LONG).unwrap());
     batch.sort_unstable();
@@ -221,6 +222,9 @@ fn a_reader_that_is_killed_gives_its_batches_to_another() {
         client.show_table(TABLE).unwrap().row.samples.delivered == 2
     });
     hoarder.kill();
+    eventually("the daemon has missed it", || {
+        client.show_table(TABLE).unwrap().members.iter().all(|member| member.pid != hoarder.pid())
+    });
     // The other one was told of the end, and listens still: what comes back is its own.
     let mut all = reading.join().unwrap();
     let mut late = drain(&client);

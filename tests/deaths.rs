@@ -63,7 +63,7 @@ fn work(first: u64, way: &str) {
 /// Takes batches and keeps them.
 fn hoard(n: usize) {
     let client = client_of_role();
-    let options = ReaderOptions { prefetch: n as u16 };
+    let options = ReaderOptions::with_prefetch(n as u16);
     let mut reader = client.attach_reader(TABLE, None, options).unwrap();
     let batches: Vec<_> = (0..n).map(|_| reader.next_batch(LONG).unwrap()).collect();
     for batch in &batches {
@@ -94,7 +94,7 @@ fn append(writer: &mut echo_client::Writer, id: u64) {
 }
 
 fn drain(client: &Client) -> Vec<u64> {
-    let mut reader = client.attach_reader(TABLE, None, ReaderOptions { prefetch: 4 }).unwrap();
+    let mut reader = client.attach_reader(TABLE, None, ReaderOptions::with_prefetch(4)).unwrap();
     let mut all = Vec::new();
     loop {
         match reader.next_batch(LONG) {
@@ -180,8 +180,8 @@ fn a_stopped_worker_holds_up_its_batch_alone_and_is_named() {
     claimer.expect("claimed");
     claimer.signal(Signal::STOP);
     let mut writer = client.attach_writer(TABLE, None).unwrap();
-    let mut first = client.attach_reader(TABLE, None, ReaderOptions { prefetch: 1 }).unwrap();
-    let mut second = client.attach_reader(TABLE, None, ReaderOptions { prefetch: 1 }).unwrap();
+    let mut first = client.attach_reader(TABLE, None, ReaderOptions::with_prefetch(1)).unwrap();
+    let mut second = client.attach_reader(TABLE, None, ReaderOptions::with_prefetch(1)).unwrap();
     for id in 1..4 {
         append(&mut writer, id);
     }
@@ -241,7 +241,7 @@ fn a_reader_that_drops_its_client_gives_its_batches_back_as_well() {
     let mut writer = client.attach_writer(TABLE, None).unwrap();
     append(&mut writer, 7);
     let other = daemon.client();
-    let mut reader = other.attach_reader(TABLE, None, ReaderOptions { prefetch: 2 }).unwrap();
+    let mut reader = other.attach_reader(TABLE, None, ReaderOptions::with_prefetch(2)).unwrap();
     let batch = reader.next_batch(LONG).unwrap();
     drop((reader, other));
     assert_eq!(ids(&batch), [7], "a batch keeps its memory");
@@ -299,7 +299,7 @@ fn without_the_daemon_what_it_granted_can_still_be_written_and_read() {
     let client = daemon.client();
     client.create_table(&numbers(TABLE, 2, 2)).unwrap();
     let mut writer = client.attach_writer(TABLE, None).unwrap();
-    let mut reader = client.attach_reader(TABLE, None, ReaderOptions { prefetch: 2 }).unwrap();
+    let mut reader = client.attach_reader(TABLE, None, ReaderOptions::with_prefetch(2)).unwrap();
     // A call and its answer: the grants came before.
     client.list_tables().unwrap();
     daemon.actor().kill();
@@ -320,7 +320,7 @@ fn a_daemon_that_is_told_to_stop_lets_readers_finish() {
     let client = daemon.client();
     client.create_table(&numbers(TABLE, 2, 4)).unwrap();
     let mut writer = client.attach_writer(TABLE, None).unwrap();
-    let mut reader = client.attach_reader(TABLE, None, ReaderOptions { prefetch: 4 }).unwrap();
+    let mut reader = client.attach_reader(TABLE, None, ReaderOptions::with_prefetch(4)).unwrap();
     for id in 0..3 {
         append(&mut writer, id);
     }

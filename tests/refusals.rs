@@ -215,7 +215,7 @@ fn what_does_not_exist_or_is_too_much_is_refused() {
     assert_eq!(refusal(client.drop_table("nothing")).0, RefusalKind::NoSuchTable);
     client.create_table(&numbers("t", 1, 1)).unwrap();
     for prefetch in [0, 257] {
-        let reader = client.attach_reader("t", None, ReaderOptions { prefetch });
+        let reader = client.attach_reader("t", None, ReaderOptions::with_prefetch(prefetch));
         assert_eq!(refusal(reader).0, RefusalKind::Limit);
     }
     let writers: Vec<_> = (0..63).map(|_| client.attach_writer("t", None).unwrap()).collect();

@@ -130,7 +130,7 @@ impl Client {
         let arrays = arrays.map(<[_]>::to_vec);
         let call = Call::AttachReader { table: table.into(), arrays, prefetch: options.prefetch };
         let (table, attachment, inbox) = self.attach(call, Access::ReadOnly)?;
-        Ok(Reader::new(self.connection.clone(), table, &attachment, inbox))
+        Ok(Reader::new(self.connection.clone(), table, &attachment, inbox, options.poll))
     }
 
     fn attach(&self, call: Call, access: Access) -> Result<(Table, Attachment, Arc<Inbox>)> {

@@ -8,14 +8,12 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use echo::ids::BlockSeq;
-use echo::sync::{AtomicBool, AtomicU32, Ordering, futex_wait_any, futex_wake_all};
+use echo::sync::{AtomicBool, AtomicU32, Ordering, futex_wake_all};
 use echo::wire::message::{EndReason, Grant};
 
-/// Longest sleep at a time. A peer that died between its commit and its wake is noticed after it.
-const SLICE: Duration = Duration::from_millis(250);
+use crate::wait::Watched;
 
 /// The inbox of one member.
 #[derive(Default)]
@@ -62,22 +60,14 @@ impl Inbox {
     }
 
     /// The signal, to sleep on while it is what was seen.
-    pub(crate) const fn signal_word(&self, seen: u32) -> (&AtomicU32, u32) {
-        (&self.signal, seen)
+    pub(crate) const fn signal_word(&self, seen: u32) -> Watched<'_> {
+        Watched::Half(&self.signal, seen)
     }
 
     /// Whether a wait is to end; asking takes the request back.
     pub(crate) fn take_cancelled(&self) -> bool {
         // Acquire: what the canceller did before is visible to the one who was cancelled.
         self.cancelled.load(Ordering::Relaxed) && self.cancelled.swap(false, Ordering::Acquire)
-    }
-}
-
-/// Sleeps while all words are as they were seen, at most until the deadline, or for a slice.
-pub(crate) fn sleep(words: &[(&AtomicU32, u32)], deadline: Instant) {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if !left.is_zero() {
-        futex_wait_any(words, left.min(SLICE));
     }
 }
 

@@ -45,7 +45,7 @@
 //! stays readable. A forked child can use nothing that its parent made: every call says [`Error::Forked`].
 //!
 //! Reading order: [`Client`], then a sample's way: `writer`, `claim`, `reader`, `batch`; beneath them `table`
-//! (what is mapped), `inbox` (what one member was told), `connection` (the socket and its thread).
+//! (what is mapped), `wait`, `inbox` (what one member was told), `connection` (the socket and its thread).
 
 mod batch;
 mod claim;
@@ -58,6 +58,7 @@ mod reader;
 mod search;
 mod status;
 mod table;
+mod wait;
 mod writer;
 
 pub use batch::{ArrayView, Batch};

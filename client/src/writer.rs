@@ -20,8 +20,9 @@ use echo::wire::message::{Attachment, Call};
 
 use crate::claim::Claim;
 use crate::connection::Connection;
-use crate::inbox::{Canceller, Inbox, sleep};
+use crate::inbox::{Canceller, Inbox};
 use crate::table::Table;
+use crate::wait::{Watched, wait};
 use crate::{Error, Result};
 
 /// The right to write samples into a table. One claim at a time: attach a writer for each thread that writes.
@@ -30,6 +31,7 @@ pub struct Writer {
     claimer: Claimer,
     inbox: Arc<Inbox>,
     timeout: Duration,
+    poll: Duration,
     committed: u64,
     waits: u64,
     wakes: u64,
@@ -76,7 +78,8 @@ impl Writer {
             return Err(Error::Announced(format!("record {record} is none of the client page's")));
         }
         let (claimer, timeout) = (Claimer::new(attached.table().blocks), attached.connection.timeout());
-        Ok(Self { attached, claimer, inbox, timeout, committed: 0, waits: 0, wakes: 0, dropping: false })
+        let (poll, dropping) = (Duration::ZERO, false);
+        Ok(Self { attached, claimer, inbox, timeout, poll, committed: 0, waits: 0, wakes: 0, dropping })
     }
 
     /// The table's spec.
@@ -87,6 +90,11 @@ impl Writer {
     /// How long a call may wait for room. The connection's timeout, unless it is set here.
     pub const fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
+    }
+
+    /// How long a wait for room polls before it sleeps. Not at all, unless it is set here.
+    pub const fn set_poll(&mut self, poll: Duration) {
+        self.poll = poll;
     }
 
     /// Samples committed so far.
@@ -288,8 +296,8 @@ impl Writer {
         // Relaxed: for people who ask what is going on.
         record.waits().store(self.waits, Ordering::Relaxed);
         record.waiting().store(1, Ordering::Relaxed);
-        let words = [(self.attached.table().control.space(), space), self.inbox.signal_word(signal)];
-        sleep(&words, deadline);
+        let space = Watched::Half(self.attached.table().control.space(), space);
+        wait(&[space, self.inbox.signal_word(signal)], self.poll, deadline);
         record.waiting().store(0, Ordering::Relaxed);
     }
 

@@ -24,7 +24,7 @@ const KILLING: (Duration, u64) = (Duration::from_secs(5), 1_500_000);
 pub fn train(arguments: &Arguments) -> Result<ExitCode> {
     let client = cast::connect(arguments)?;
     let spec = table_spec();
-    let mut reader = client.attach_reader(TABLE, Some(&spec.arrays), ReaderOptions { prefetch: 2 })?;
+    let mut reader = client.attach_reader(TABLE, Some(&spec.arrays), ReaderOptions::with_prefetch(2))?;
     let weights = WeightsFile::new(&arguments.directory);
     let mut learner = Learner::new(arguments.seed);
     let started = Instant::now();

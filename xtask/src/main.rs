@@ -11,36 +11,49 @@ usage: cargo xtask CHORE
   check   formatting, lints, documentation
   test    everything: check, the tests, the protocol model, the ring under loom
   model   the protocol, state by state
-  loom    the ring's code, under every order that memory allows";
+  loom    the ring's code, under every order that memory allows
+  bench   measures echo beside the machine's limits; 'cargo xtask bench --help'";
 
 /// A command line, and what is set in its environment.
-struct Step {
-    arguments: &'static [&'static str],
-    environment: &'static [(&'static str, &'static str)],
+struct Step<'a> {
+    arguments: &'a [&'a str],
+    environment: &'a [(&'a str, &'a str)],
 }
 
-const fn step(arguments: &'static [&'static str]) -> Step {
+const fn step<'a>(arguments: &'a [&'a str]) -> Step<'a> {
     Step { arguments, environment: &[] }
 }
 
-const CHECK: [Step; 3] = [
+const CHECK: [Step<'static>; 3] = [
     step(&["fmt", "--all", "--check"]),
     step(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
     Step { arguments: &["doc", "--workspace", "--no-deps"], environment: &[("RUSTDOCFLAGS", "-D warnings")] },
 ];
-const TEST: [Step; 1] = [step(&["test", "--workspace"])];
+const TEST: [Step<'static>; 1] = [step(&["test", "--workspace"])];
 /// Millions of states: in a build with optimisation.
-const MODEL: [Step; 1] = [step(&["test", "--release", "--test", "protocol_model"])];
+const MODEL: [Step<'static>; 1] = [step(&["test", "--release", "--test", "protocol_model"])];
+/// What follows the chore's name is the benchmark's.
+const BENCH: [&str; 6] = ["run", "--quiet", "--release", "--package", "echo-bench", "--"];
 /// Under a cfg of our own, since tokio reacts to `cfg(loom)`, and in a folder of its own, since that cfg rebuilds
 /// everything.
-const LOOM: [Step; 1] = [Step {
+const LOOM: [Step<'static>; 1] = [Step {
     arguments: &["test", "--release", "--test", "ring_loom"],
     environment: &[("RUSTFLAGS", "--cfg echo_loom"), ("CARGO_TARGET_DIR", "target/loom")],
 }];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let chores: &[&[Step]] = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+    if let [chore, rest @ ..] = &arguments[..]
+        && chore == "bench"
+    {
+        let line: Vec<&str> = BENCH.into_iter().chain(rest.iter().map(String::as_str)).collect();
+        return if run(&Step { arguments: &line, environment: &[] }) {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        };
+    }
+    let chores: &[&[Step<'_>]] = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["check"] => &[&CHECK],
         ["test"] => &[&CHECK, &TEST, &MODEL, &LOOM],
         ["model"] => &[&MODEL],
@@ -58,7 +71,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn run(step: &Step) -> bool {
+fn run(step: &Step<'_>) -> bool {
     let line = format!("cargo {}", step.arguments.join(" "));
     eprintln!("xtask: {line}");
     let started = Instant::now();

@@ -1,0 +1,140 @@
+//! What is measured: the rows, in their order.
+
+use anyhow::{Result, ensure};
+
+use crate::fifo::Fifo;
+use crate::latency::{Percentiles, Waiting};
+use crate::report::{self, Figure};
+use crate::stage::Daemon;
+use crate::workload::Workload;
+use crate::{attach, clients, latency, prefault};
+
+/// What is measured in a row.
+#[derive(Clone, Copy, Debug)]
+enum Row {
+    Fifo(Fifo),
+    Latency(Waiting),
+    BesideAFlood,
+    Attach,
+    Prefault,
+    Clients(usize),
+    Arrays(u64),
+}
+
+const fn fifo(workload: Workload, writers: usize, many: u64) -> Row {
+    Row::Fifo(Fifo { workload, writers, many })
+}
+
+/// Names and rows.
+const ROWS: [(&str, Row); 19] = [
+    ("fifo/tiny/1w", fifo(Workload::Tiny, 1, 1)),
+    ("fifo/tiny/2w", fifo(Workload::Tiny, 2, 1)),
+    ("fifo/many/1w", fifo(Workload::Tiny, 1, 64)),
+    ("fifo/atari/1w", fifo(Workload::Atari, 1, 1)),
+    ("fifo/atari/2w", fifo(Workload::Atari, 2, 1)),
+    ("fifo/large/1w", fifo(Workload::Large, 1, 1)),
+    ("latency/commit-to-batch", Row::Latency(Waiting::Asleep)),
+    ("latency/polling", Row::Latency(Waiting::Polling)),
+    ("latency/beside-a-flood", Row::BesideAFlood),
+    ("attach", Row::Attach),
+    ("prefault/1GiB", Row::Prefault),
+    ("scale/clients/1", Row::Clients(1)),
+    ("scale/clients/10", Row::Clients(10)),
+    ("scale/clients/100", Row::Clients(100)),
+    ("scale/clients/500", Row::Clients(500)),
+    ("scale/arrays/1", Row::Arrays(1)),
+    ("scale/arrays/10", Row::Arrays(10)),
+    ("scale/arrays/100", Row::Arrays(100)),
+    ("scale/arrays/1000", Row::Arrays(1000)),
+];
+
+/// Measures the rows whose name contains `only`, and prints them.
+pub fn run(quick: bool, only: Option<&str>, json: bool) -> Result<()> {
+    let rounds = if quick { 3 } else { 5 };
+    let wanted: Vec<_> =
+        ROWS.iter().filter(|(name, _)| only.is_none_or(|only| name.contains(only))).collect();
+    ensure!(!wanted.is_empty(), "no row's name contains {:?}; they are {}", only.unwrap_or(""), names());
+    let daemon = Daemon::start()?;
+    let mut all = Vec::new();
+    for (name, row) in wanted {
+        let figures = row.measure(name, &daemon, rounds, quick)?;
+        for figure in &figures {
+            if json {
+                println!("{}", figure.json());
+            } else {
+                eprintln!("{} {:.2} of {}", figure.bench, figure.ratio, figure.limit_name);
+            }
+        }
+        all.extend(figures);
+    }
+    if !json {
+        println!("{}", report::table(&all));
+    }
+    Ok(())
+}
+
+fn names() -> String {
+    ROWS.map(|(name, _)| name).join(", ")
+}
+
+impl Row {
+    fn measure(self, name: &str, daemon: &Daemon, rounds: usize, quick: bool) -> Result<Vec<Figure>> {
+        match self {
+            Self::Fifo(fifo) => {
+                let pairs = pairs(rounds, || Ok((fifo.echo(daemon, quick)?, fifo.plain(quick)?)))?;
+                Ok(vec![Figure::of(name.into(), "samples/s", "a plain ring", &pairs)])
+            }
+            Self::Latency(waiting) => {
+                let limit = match waiting {
+                    Waiting::Asleep => "a futex wake",
+                    Waiting::Polling => "a cache line handed over",
+                };
+                let pairs = pairs(rounds, || {
+                    Ok((latency::echo(daemon, waiting, quick)?, latency::plain(waiting, quick)?))
+                })?;
+                Ok(percentiles(name, limit, &pairs))
+            }
+            Self::BesideAFlood => {
+                let pairs = pairs(rounds, || {
+                    let flooded = clients::beside_a_flood(daemon, quick)?;
+                    Ok((flooded, latency::echo(daemon, Waiting::Asleep, quick)?))
+                })?;
+                Ok(percentiles(name, "the same without the flood", &pairs))
+            }
+            Self::Attach => {
+                let pairs = pairs(rounds, || Ok((attach::echo(daemon)?, attach::plain()?)))?;
+                Ok(vec![Figure::of(name.into(), "µs", "a descriptor passed and mapped", &pairs)])
+            }
+            Self::Prefault => {
+                let pairs = pairs(rounds, || Ok((1.0 / prefault::echo(daemon)?, 1.0 / prefault::plain()?)))?;
+                Ok(vec![Figure::of(name.into(), "GiB/s", "MADV_POPULATE_WRITE", &pairs)])
+            }
+            Self::Clients(n) => {
+                let pairs = pairs(rounds, || {
+                    Ok((clients::scale(daemon, n, quick)?, clients::scale(daemon, 2, quick)?))
+                })?;
+                Ok(vec![Figure::of(name.into(), "ns/sample", "two workers that write", &pairs)])
+            }
+            Self::Arrays(n) => {
+                let of = |n| {
+                    let fifo = Fifo { workload: Workload::Arrays(n), writers: 1, many: 1 };
+                    anyhow::Ok(1e9 / fifo.echo(daemon, quick)?)
+                };
+                let pairs = pairs(rounds, || Ok((of(n)?, of(1)?)))?;
+                Ok(vec![Figure::of(name.into(), "ns/sample", "the same bytes in one array", &pairs)])
+            }
+        }
+    }
+}
+
+fn pairs<T>(rounds: usize, mut measure: impl FnMut() -> Result<T>) -> Result<Vec<T>> {
+    (0..rounds).map(|_| measure()).collect()
+}
+
+fn percentiles(name: &str, limit: &'static str, pairs: &[(Percentiles, Percentiles)]) -> Vec<Figure> {
+    let figure = |of: fn(&Percentiles) -> f64, at: &str| {
+        let pairs: Vec<_> = pairs.iter().map(|(value, limit)| (of(value) / 1e3, of(limit) / 1e3)).collect();
+        Figure::of(format!("{name}/{at}"), "µs", limit, &pairs)
+    };
+    vec![figure(|p| p.p50, "p50"), figure(|p| p.p90, "p90"), figure(|p| p.p99, "p99")]
+}

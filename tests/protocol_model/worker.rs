@@ -12,13 +12,15 @@
 //! Each variant of [`WorkerStep`] is what the worker does *next*: one access to shared memory, so that anybody else may
 //! come in between. Steps that touch only the worker's own memory are taken together with the next one.
 
+mod claiming;
+mod committing;
+mod dropping;
+
 use crate::configuration::Configuration;
 use crate::daemon::DaemonStep;
-use crate::invariants::{check_claim, check_write, count_commit};
 use crate::ledger::BlockState;
 use crate::packing::{Codec, numbered};
 use crate::record::Record;
-use crate::shared::Hole;
 use crate::state::{FILLER, Fate, State};
 use crate::successors::Successors;
 
@@ -240,26 +242,26 @@ pub fn step(config: &Configuration, state: &State, who: usize, out: &mut Success
     }
     match worker.step {
         WorkerStep::Idle => begin(config, state, who, out),
-        WorkerStep::ReadRefill => read_refill(config, state, who, out),
-        WorkerStep::ReadCursor => read_cursor(config, state, who, out),
-        WorkerStep::ReadLimit => read_limit(config, state, who, out),
-        WorkerStep::ReadFill | WorkerStep::ReadFillLate => read_fill(config, state, who, out),
-        WorkerStep::WriteRecord => write_record(config, state, who, out),
-        WorkerStep::TakeClaim => take_claim(config, state, who, out),
-        WorkerStep::ClearLostRecord => clear_lost_record(config, state, who, out),
-        WorkerStep::ReadRetiredBytes => read_retired_bytes(config, state, who, out),
-        WorkerStep::WriteBytes => write_bytes(config, state, who, out),
-        WorkerStep::Commit => commit(config, state, who, out),
-        WorkerStep::LookAtWords => look_at_words(config, state, who, out),
-        WorkerStep::MarkComplete => mark_complete(config, state, who, out),
-        WorkerStep::WakeReaders => wake_readers(config, state, who, out),
-        WorkerStep::AfterCommit => after_commit(config, state, who, out),
-        WorkerStep::ClearRecord => clear_record(state, who, out),
+        WorkerStep::ReadRefill => claiming::read_refill(config, state, who, out),
+        WorkerStep::ReadCursor => claiming::read_cursor(config, state, who, out),
+        WorkerStep::ReadLimit => claiming::read_limit(config, state, who, out),
+        WorkerStep::ReadFill | WorkerStep::ReadFillLate => claiming::read_fill(config, state, who, out),
+        WorkerStep::WriteRecord => claiming::write_record(config, state, who, out),
+        WorkerStep::TakeClaim => claiming::take_claim(config, state, who, out),
+        WorkerStep::ClearLostRecord => claiming::clear_lost_record(config, state, who, out),
+        WorkerStep::ReadRetiredBytes => committing::read_retired_bytes(config, state, who, out),
+        WorkerStep::WriteBytes => committing::write_bytes(config, state, who, out),
+        WorkerStep::Commit => committing::commit(config, state, who, out),
+        WorkerStep::LookAtWords => committing::look_at_words(config, state, who, out),
+        WorkerStep::MarkComplete => committing::mark_complete(config, state, who, out),
+        WorkerStep::WakeReaders => committing::wake_readers(config, state, who, out),
+        WorkerStep::AfterCommit => committing::after_commit(config, state, who, out),
+        WorkerStep::ClearRecord => committing::clear_record(state, who, out),
         WorkerStep::WaitForSpace => wait_for_space(config, state, who, out),
         WorkerStep::ReadSpaceLate => read_space_late(state, who, out),
-        WorkerStep::DropClaim => drop_claim(config, state, who, out),
-        WorkerStep::SendDrop => send_drop(state, who, out),
-        WorkerStep::AwaitDropTaken => await_drop_taken(state, who, out),
+        WorkerStep::DropClaim => dropping::drop_claim(config, state, who, out),
+        WorkerStep::SendDrop => dropping::send_drop(state, who, out),
+        WorkerStep::AwaitDropTaken => dropping::await_drop_taken(state, who, out),
         WorkerStep::Gone => attach_again(config, state, who, out),
         WorkerStep::Dead => {}
     }
@@ -302,7 +304,7 @@ fn begin(config: &Configuration, state: &State, who: usize, out: &mut Successors
         if config.workers_sleep && config.rules.space_read_before_limit {
             out.push(next, || format!("w{who} reads space = {}", state.shared.space));
         } else {
-            read_refill(config, &next, who, out);
+            claiming::read_refill(config, &next, who, out);
         }
     } else if config.finishing {
         worker.step = WorkerStep::Gone;
@@ -334,311 +336,6 @@ fn waits_for_traffic(config: &Configuration, state: &State) -> bool {
     workers_rest && daemon_rests && blocks_rest && some_wait
 }
 
-fn read_refill(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
-    let mut next = *state;
-    let worker = &mut next.workers[who];
-    let index = usize::from(worker.index);
-    let hole = state.shared.refill[index];
-    if let Some(Hole { position, block }) = hole {
-        worker.from_entry = Some(index as u8);
-        worker.wanted = position;
-        worker.set_place(position, 1);
-        worker.set_block(block);
-        worker.step = WorkerStep::WriteRecord;
-    } else if index + 1 < config.refill_entries {
-        worker.index += 1;
-    } else {
-        worker.index = 0;
-        worker.from_entry = None;
-        worker.step = WorkerStep::ReadCursor;
-    }
-    out.push(next, || match hole {
-        None => format!("w{who} reads refill[{index}]: nothing"),
-        Some(hole) => format!("w{who} reads refill[{index}]: {} in block {}", hole.position, hole.block),
-    });
-}
-
-fn read_cursor(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
-    let mut next = *state;
-    let worker = &mut next.workers[who];
-    let cursor = state.shared.cursor;
-    if cursor.closed {
-        worker.wait(config);
-    } else {
-        worker.wanted = cursor.position;
-        worker.step = WorkerStep::ReadLimit;
-    }
-    out.push(next, || {
-        format!("w{who} reads cursor = {}{}", cursor.position, if cursor.closed { " CLOSED" } else { "" })
-    });
-}
-
-fn read_limit(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
-    let worker = &state.workers[who];
-    let (position, limit) = (worker.wanted, state.shared.limit);
-    if position >= limit {
-        let mut next = *state;
-        next.workers[who].wait(config);
-        out.push(next, || format!("w{who} reads limit = {limit}: no room"));
-        return;
-    }
-    let to_the_edge = config.slots as u8 - position % config.slots as u8;
-    let longest = if worker.moving || worker.filler {
-        1
-    } else {
-        worker.samples_left.min(config.longest_claim).min(to_the_edge).min(limit - position)
-    };
-    for length in 1..=longest {
-        let mut next = *state;
-        next.workers[who].set_place(position, length);
-        next.workers[who].step =
-            if config.rules.fill_read_before_cas { WorkerStep::ReadFill } else { WorkerStep::WriteRecord };
-        out.push(next, || format!("w{who} reads limit = {limit}, wants {position}+{length}"));
-    }
-}
-
-fn read_fill(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
-    let mut next = *state;
-    let worker = &mut next.workers[who];
-    let late = worker.step == WorkerStep::ReadFillLate;
-    let position = if late { worker.place().0 } else { worker.wanted };
-    let block = state.shared.fill[config.fill_entry(position)];
-    worker.set_block(block);
-    worker.step = match (late, worker.moving) {
-        (false, _) => WorkerStep::WriteRecord,
-        (true, true) => WorkerStep::ReadRetiredBytes,
-        (true, false) => WorkerStep::WriteBytes,
-    };
-    out.push(next, || format!("w{who} reads fill for {position}: block {block}"));
-}
-
-fn write_record(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
-    let mut next = *state;
-    let worker = &mut next.workers[who];
-    let record = Record { first: worker.wanted, length: worker.wanted_length(), dropped: false };
-    *worker.record(config) = Some(record);
-    worker.step = WorkerStep::TakeClaim;
-    out.push(next, || format!("w{who} records its claim {}+{}", record.first, record.length));
-}
-
-fn take_claim(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
-    let mut next = *state;
-    let worker = &state.workers[who];
-    let (position, length) = (worker.wanted, worker.wanted_length());
-    let won = match worker.from_entry {
-        Some(entry) => {
-            let entry = &mut next.shared.refill[usize::from(entry)];
-            let offered = entry.is_some_and(|hole| hole.position == position);
-            entry.take_if(|_| offered).is_some()
-        }
-        None => {
-            let cursor = &mut next.shared.cursor;
-            let free = cursor.position == position && !cursor.closed;
-            cursor.position += if free { length } else { 0 };
-            free
-        }
-    };
-    let from = if worker.from_entry.is_some() { "refill" } else { "the cursor" };
-    if !won {
-        lose_claim(config, &mut next, who);
-        out.push(next, || format!("w{who} CAS lost for {position} at {from}"));
-        return;
-    }
-    for claimed in position..position + length {
-        check_claim(config, &next, who, claimed, out);
-    }
-    let samples = config.samples_each;
-    let worker = &mut next.workers[who];
-    worker.wanted = 0;
-    worker.index = 0;
-    worker.from_entry = None;
-    if worker.moving {
-        worker.second.owned = true;
-    } else {
-        worker.claim.owned = true;
-        worker.claim.done = 0;
-        worker.claim.sample = FILLER;
-        if !worker.filler {
-            worker.claim.sample = who as u8 * samples + (samples - worker.samples_left);
-            worker.samples_left -= length;
-        }
-    }
-    worker.step = match (config.rules.fill_read_before_cas, worker.moving) {
-        (false, _) => WorkerStep::ReadFillLate,
-        (true, true) => WorkerStep::ReadRetiredBytes,
-        (true, false) => WorkerStep::WriteBytes,
-    };
-    out.push(next, || format!("w{who} CAS won: owns {position}+{length} from {from}"));
-    if next.budget.drops > 0 && !worker_is_bound(&next.workers[who]) {
-        next.budget.drops -= 1;
-        next.workers[who].step = WorkerStep::DropClaim;
-        out.push(next, || format!("w{who} CAS won: owns {position}+{length}, and will drop it"));
-    }
-}
-
-/// A worker that moves a sample, or writes later traffic, does not drop its claim.
-fn worker_is_bound(worker: &Worker) -> bool {
-    worker.moving || worker.filler
-}
-
-fn lose_claim(config: &Configuration, state: &mut State, who: usize) {
-    let space = state.shared.space;
-    let worker = &mut state.workers[who];
-    worker.wanted = 0;
-    worker.index = 0;
-    worker.from_entry = None;
-    if config.rules.record_cleared_after_lost_cas {
-        worker.step = WorkerStep::ClearLostRecord;
-    } else {
-        worker.look_again(config, space);
-    }
-}
-
-fn clear_lost_record(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
-    let mut next = *state;
-    let worker = &mut next.workers[who];
-    *worker.record(config) = None;
-    worker.look_again(config, state.shared.space);
-    out.push(next, || format!("w{who} clears the record of the claim that it did not get"));
-}
-
-fn read_retired_bytes(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
-    let mut next = *state;
-    let worker = &mut next.workers[who];
-    let (position, block) = (worker.claim.first + worker.claim.done, worker.claim.block);
-    let found = state.shared.data[usize::from(block)][config.slot_of(position)];
-    let sample = worker.sample();
-    if found != sample + 1 {
-        out.violate(|| {
-            format!("w{who} moves sample {sample} out of block {block}, but finds {found} (one more) there")
-        });
-    }
-    worker.step = WorkerStep::WriteBytes;
-    out.push(next, || format!("w{who} reads its bytes from the retired block {block}"));
-}
-
-fn write_bytes(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
-    let mut next = *state;
-    let worker = &mut next.workers[who];
-    let ((position, block), sample) = (worker.place(), worker.sample());
-    check_write(config, state, &format!("w{who}"), block, position, out);
-    worker.step = WorkerStep::Commit;
-    next.shared.data[block][config.slot_of(position)] = sample + 1;
-    out.push(next, || format!("w{who} writes sample {sample} at {position} in block {block}"));
-}
-
-fn commit(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
-    let mut next = *state;
-    let ((position, block), sample) = (state.workers[who].place(), state.workers[who].sample());
-    let (index, bit) = config.bit_of(config.slot_of(position));
-    let word = &mut next.shared.words[block][index];
-    let before = *word;
-    if before.retired && before.bits & bit == 0 {
-        if !config.rules.commit_is_cas {
-            word.bits |= bit;
-        }
-        commit_elsewhere(config, &mut next, who);
-        out.push(next, || format!("w{who} commits {position}: RETIRED, claims anew"));
-        return;
-    }
-    if before.retired {
-        out.violate(|| format!("w{who} commits {position}, whose bit is set already in a retired word"));
-    }
-    word.bits |= bit;
-    let after = *word;
-    count_commit(&mut next, sample, out);
-    let worker = &mut next.workers[who];
-    worker.second.owned &= !worker.moving;
-    worker.step = match (config.is_full(after), config.words > 1) {
-        (false, _) => WorkerStep::AfterCommit,
-        (true, true) => WorkerStep::LookAtWords,
-        (true, false) => WorkerStep::MarkComplete,
-    };
-    out.push(next, || format!("w{who} commits sample {sample} at {position} (word {block}.{index})"));
-}
-
-/// The commit did not count: the sample has to go somewhere else.
-fn commit_elsewhere(config: &Configuration, state: &mut State, who: usize) {
-    let space = state.shared.space;
-    let worker = &mut state.workers[who];
-    if worker.moving {
-        worker.second.owned = false;
-        if config.rules.quarantine_until_records_clear {
-            worker.step = WorkerStep::ClearLostRecord;
-            return;
-        }
-    }
-    worker.moving = true;
-    worker.look_again(config, space);
-}
-
-fn look_at_words(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
-    let mut next = *state;
-    let worker = &mut next.workers[who];
-    let (_, block) = worker.place();
-    let index = usize::from(worker.index);
-    let full = config.is_full(state.shared.words[block][index]);
-    if full && index + 1 < config.words {
-        worker.index += 1;
-    } else {
-        worker.index = 0;
-        worker.step = if full { WorkerStep::MarkComplete } else { WorkerStep::AfterCommit };
-    }
-    out.push(next, || {
-        format!("w{who} looks at word {block}.{index}: {}", if full { "full" } else { "not full" })
-    });
-}
-
-fn mark_complete(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
-    let mut next = *state;
-    let (position, block) = state.workers[who].place();
-    let sequence = config.sequence_of(position);
-    let wake = next.mark_complete(config, block, sequence) && config.readers_sleep;
-    next.workers[who].step = if wake { WorkerStep::WakeReaders } else { WorkerStep::AfterCommit };
-    out.push(next, || {
-        let done = next.shared.ready[block] != state.shared.ready[block];
-        format!("w{who} CAS {} on ready[{block}] for sequence {sequence}", if done { "won" } else { "lost" })
-    });
-}
-
-fn wake_readers(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
-    let mut next = *state;
-    let (_, block) = state.workers[who].place();
-    next.wake_readers(config, block);
-    next.workers[who].step = WorkerStep::AfterCommit;
-    out.push(next, || format!("w{who} wakes ready[{block}]"));
-}
-
-fn after_commit(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
-    let mut next = *state;
-    let worker = &mut next.workers[who];
-    let moved = worker.moving;
-    if moved {
-        if config.rules.quarantine_until_records_clear && config.rules.second_record_while_moving {
-            worker.records[1] = None;
-        }
-        worker.moving = false;
-        worker.second = Worker::IDLE.second;
-    }
-    worker.step = WorkerStep::ClearRecord;
-    if worker.claim.done + 1 < worker.claim.length {
-        worker.claim.done += 1;
-        worker.step = WorkerStep::WriteBytes;
-    }
-    if moved {
-        out.push(next, || format!("w{who} clears its second record"));
-    } else {
-        step(config, &next, who, out); // its own memory only: together with what follows
-    }
-}
-
-fn clear_record(state: &State, who: usize, out: &mut Successors) {
-    let mut next = *state;
-    let worker = &mut next.workers[who];
-    *worker = Worker { records: [None, worker.records[1]], ..worker.without_claim(WorkerStep::Idle) };
-    out.push(next, || format!("w{who} clears its record"));
-}
-
 fn wait_for_space(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
     let mut next = *state;
     let worker = &mut next.workers[who];
@@ -657,42 +354,6 @@ fn read_space_late(state: &State, who: usize, out: &mut Successors) {
     next.workers[who].seen_space = state.shared.space;
     next.workers[who].step = WorkerStep::WaitForSpace;
     out.push(next, || format!("w{who} reads space = {}", state.shared.space));
-}
-
-fn drop_claim(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
-    let mut next = *state;
-    abandon(&mut next, who);
-    let worker = &mut next.workers[who];
-    worker.claim.owned = false;
-    if config.rules.drop_marks_record_first {
-        worker.records[0] = worker.records[0].map(|record| Record { dropped: true, ..record });
-        worker.step = WorkerStep::AwaitDropTaken;
-        out.push(next, || format!("w{who} marks its record DROPPED"));
-    } else {
-        worker.records[0] = None;
-        worker.step = WorkerStep::SendDrop;
-        out.push(next, || format!("w{who} clears its record to drop the claim"));
-    }
-}
-
-/// Rule off: the message carries the claim, which here is the mark appearing in the record.
-fn send_drop(state: &State, who: usize, out: &mut Successors) {
-    let mut next = *state;
-    let worker = &mut next.workers[who];
-    worker.records[0] =
-        Some(Record { first: worker.claim.first, length: worker.claim.length, dropped: true });
-    worker.step = WorkerStep::AwaitDropTaken;
-    out.push(next, || format!("w{who} tells the daemon of the drop"));
-}
-
-fn await_drop_taken(state: &State, who: usize, out: &mut Successors) {
-    if state.workers[who].records[0].is_some() {
-        return;
-    }
-    let mut next = *state;
-    let worker = &mut next.workers[who];
-    *worker = Worker { records: worker.records, ..worker.without_claim(WorkerStep::Idle) };
-    out.push(next, || format!("w{who} sees its record cleared"));
 }
 
 /// A worker that was killed comes back for its remaining samples, unless the daemon turns it away.

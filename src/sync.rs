@@ -59,8 +59,9 @@ mod imp {
         };
         // As in `futex_wait`, every other outcome means: look again.
         let waited = futex::waitv(&waiters, futex::WaitvFlags::empty(), Some(&until), clock);
-        if waited == Err(Errno::NOSYS) {
-            // Kernels before 5.16 wait on one word: the others are looked at often.
+        if matches!(waited, Err(errno) if ![Errno::AGAIN, Errno::INTR, Errno::TIMEDOUT].contains(&errno)) {
+            // Kernels before 5.16 wait on one word, and so do sandboxes that know no other call: the others are
+            // looked at often.
             let slice = if rest.is_empty() { slice } else { slice.min(FALLBACK_SLICE) };
             futex_wait(first.0, first.1, slice);
         }

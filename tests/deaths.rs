@@ -382,6 +382,9 @@ fn a_forked_child_can_touch_nothing_of_its_parents() {
     let mut reader = client.attach_reader(TABLE, None, Default::default()).unwrap();
     append(&mut writer, 1);
     let batch = reader.next_batch(LONG).unwrap();
+    let other = daemon.client();
+    let mut claimer = other.attach_writer(TABLE, None).unwrap();
+    let claim = claimer.claim(1).unwrap();
     // SAFETY: the child calls what allocates at most, which glibc allows after a fork, and ends by _exit.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -389,6 +392,7 @@ fn a_forked_child_can_touch_nothing_of_its_parents() {
             writer.append(&[&2_u64.to_ne_bytes(), &check_of(2)]).err(),
             reader.try_next_batch().err(),
             client.list_tables().err(),
+            claim.commit().err(),
         ];
         let all = forked.iter().all(|error| matches!(error, Some(Error::Forked)));
         drop((writer, reader, client, batch));
@@ -401,7 +405,8 @@ fn a_forked_child_can_touch_nothing_of_its_parents() {
     assert_eq!(status, 0, "every call says that it is forked, and every drop does nothing");
     assert_eq!(ids(&batch), [1]);
     append(&mut writer, 2);
-    assert_eq!(client.list_tables().unwrap()[0].samples.committed, 2);
+    claim.commit().unwrap();
+    assert_eq!(client.list_tables().unwrap()[0].samples.committed, 3);
 }
 
 #[test]

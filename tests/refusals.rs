@@ -3,16 +3,10 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use echo::wire::codec;
-use echo::wire::message::{
-    BUILD, Call, Event, Hello, LAYOUT_VERSION, MAGIC, MAX_MESSAGE, PROTOCOL_MAX, PROTOCOL_MIN, Request,
-};
-use echo::wire::socket::{self, Received};
 use echo_client::message::RefusalKind;
-use echo_client::{ArraySpec, DType, Error, ReaderOptions, TableSpec, wait_any};
+use echo_client::{ArraySpec, Client, ConnectOptions, DType, Error, ReaderOptions, TableSpec, wait_any};
 use support::{Daemon, LONG, check_of, eventually, ids, numbers};
 
 #[test]
@@ -216,8 +210,9 @@ fn what_does_not_exist_or_is_too_much_is_refused() {
     client.create_table(&numbers("t", 1, 1)).unwrap();
     for prefetch in [0, 257] {
         let reader = client.attach_reader("t", None, ReaderOptions::with_prefetch(prefetch));
-        assert_eq!(refusal(reader).0, RefusalKind::Limit);
+        assert_eq!(refusal(reader).0, RefusalKind::Invalid);
     }
+    assert!(matches!(wait_any(&[], Duration::from_millis(1)), Err(Error::TimedOut { .. })));
     let writers: Vec<_> = (0..63).map(|_| client.attach_writer("t", None).unwrap()).collect();
     let (kind, message) = refusal(client.attach_writer("t", None));
     assert_eq!(kind, RefusalKind::Limit);
@@ -226,111 +221,75 @@ fn what_does_not_exist_or_is_too_much_is_refused() {
     client.attach_writer("t", None).unwrap();
 }
 
-/// A peer that keeps to nothing.
-struct Stranger {
-    socket: OwnedFd,
-}
-
-impl Stranger {
-    fn connect(daemon: &Daemon) -> Self {
-        Self { socket: socket::connect(&daemon.socket(), Instant::now() + LONG).unwrap() }
-    }
-
-    fn hello(magic: u64, protocol: u16, layout: u32) -> Vec<u8> {
-        let (protocol_min, protocol_max) = (protocol, protocol);
-        let hello = Hello {
-            magic,
-            protocol_min,
-            protocol_max,
-            layout,
-            features: 0,
-            build: BUILD.into(),
-            name: "stranger".into(),
-        };
-        codec::encode_request(&Request::Hello(hello)).unwrap()
-    }
-
-    fn send(&self, bytes: &[u8]) {
-        let deadline = Instant::now() + LONG;
-        while socket::send(self.socket.as_fd(), bytes, &[]).unwrap() == socket::Sent::WouldBlock {
-            assert!(socket::wait_writable(self.socket.as_fd(), deadline).unwrap());
-        }
-    }
-
-    /// The next message, or none at the end.
-    fn receive(&self) -> Option<Event> {
-        let mut buffer = vec![0; MAX_MESSAGE + 1];
-        loop {
-            match socket::receive(self.socket.as_fd(), &mut buffer).unwrap() {
-                Received::Packet(packet) => {
-                    return Some(codec::decode_event(&buffer[..packet.bytes]).unwrap());
-                }
-                Received::Closed => return None,
-                Received::WouldBlock => {
-                    assert!(socket::wait_readable(self.socket.as_fd(), Instant::now() + LONG).unwrap());
-                }
-            }
-        }
-    }
-}
-
 #[test]
-fn strangers_are_turned_away_and_harm_nobody() {
-    let daemon = Daemon::start_with(&["--hello-timeout", "200ms"]);
-    let client = daemon.client();
-    client.create_table(&numbers("t", 1, 2)).unwrap();
-    let good = (MAGIC, PROTOCOL_MAX, LAYOUT_VERSION);
-    for ((magic, protocol, layout), reason) in [
-        ((1, good.1, good.2), "magic"),
-        ((good.0, PROTOCOL_MAX + 1, good.2), "upgrade the older"),
-        ((good.0, PROTOCOL_MIN, LAYOUT_VERSION + 1), "upgrade the older"),
-    ] {
-        let stranger = Stranger::connect(&daemon);
-        stranger.send(&Stranger::hello(magic, protocol, layout));
-        let Some(Event::Refused(refused)) = stranger.receive() else { panic!("{reason}") };
-        assert!(refused.reason.contains(reason), "{}", refused.reason);
-        assert_eq!(stranger.receive(), None);
-    }
-    // Nonsense instead of a hello, and nothing at all.
-    for nonsense in [&b"GET / HTTP/1.1\r\n"[..], &[0; 64], &[0xff; 300]] {
-        let stranger = Stranger::connect(&daemon);
-        stranger.send(nonsense);
-        assert_eq!(stranger.receive(), None);
-    }
-    let silent = Stranger::connect(&daemon);
-    let Some(Event::Refused(refused)) = silent.receive() else { panic!("silence is refused") };
-    assert!(refused.reason.contains("no hello within 200ms"), "{}", refused.reason);
-    // Nonsense after a hello.
-    let stranger = Stranger::connect(&daemon);
-    stranger.send(&Stranger::hello(good.0, good.1, good.2));
-    assert!(matches!(stranger.receive(), Some(Event::Welcome(_))));
-    stranger.send(&[0xff; 100]);
-    assert!(matches!(stranger.receive(), Some(Event::Closing { .. })));
-    assert_eq!(stranger.receive(), None);
-    eventually("they are forgotten", || client.list_clients().unwrap().len() == 1);
-}
-
-#[test]
-fn a_client_that_never_reads_is_disconnected_and_the_others_are_served() {
+fn a_table_of_the_most_arrays_is_made_attached_and_shown() {
     let daemon = Daemon::start();
     let client = daemon.client();
-    client.create_table(&numbers("t", 1, 2)).unwrap();
-    let stranger = Stranger::connect(&daemon);
-    stranger.send(&Stranger::hello(MAGIC, PROTOCOL_MAX, LAYOUT_VERSION));
-    let call = |id| Request::Call { id, call: Call::ShowTable { name: "t".into() } };
-    let flooded = (1..100_000).any(|id| {
-        let bytes = codec::encode_request(&call(id)).unwrap();
-        let deadline = Instant::now() + LONG;
-        loop {
-            match socket::send(stranger.socket.as_fd(), &bytes, &[]) {
-                Ok(socket::Sent::Done) => return false,
-                Ok(socket::Sent::WouldBlock) => {
-                    assert!(socket::wait_writable(stranger.socket.as_fd(), deadline).unwrap());
-                }
-                Err(_) => return true,
-            }
-        }
+    let wide = |bytes: usize| {
+        let arrays = (0..1024).map(|i| ArraySpec::new(format!("{i:0>bytes$}"), DType::U8, [])).collect();
+        TableSpec::new("wide", arrays, 1, 1)
+    };
+    let (kind, message) = refusal(client.create_table(&wide(50)));
+    assert_eq!(kind, RefusalKind::InvalidSpec);
+    assert!(message.contains("shorten their paths"), "{message}");
+    let spec = wide(42);
+    client.create_table(&spec).unwrap();
+    let mut writer = client.attach_writer("wide", Some(&spec.arrays)).unwrap();
+    let _others: Vec<_> = (0..60).map(|_| client.attach_writer("wide", None).unwrap()).collect();
+    writer.append(&vec![&[7_u8][..]; 1024]).unwrap();
+    let mut reader = client.attach_reader("wide", Some(&spec.arrays), Default::default()).unwrap();
+    assert_eq!(reader.next_batch(LONG).unwrap().array(1023).bytes(), [7]);
+    assert_eq!(client.show_table("wide").unwrap().spec, spec);
+}
+
+#[test]
+fn a_name_of_any_length_is_shown_short() {
+    let daemon = Daemon::start();
+    let named = || {
+        let options = ConnectOptions {
+            socket: Some(daemon.socket()),
+            name: "ü".repeat(20_000),
+            ..ConnectOptions::default()
+        };
+        Client::connect(&options).unwrap()
+    };
+    let clients = [named(), named()];
+    let rows = clients[0].list_clients().unwrap();
+    assert!(rows.iter().all(|row| row.name == "ü".repeat(32)), "{rows:?}");
+}
+
+#[test]
+fn a_claim_that_was_forgotten_is_given_up_before_the_next() {
+    let daemon = Daemon::start();
+    let client = daemon.client();
+    client.create_table(&numbers("t", 2, 2)).unwrap();
+    let mut writer = client.attach_writer("t", None).unwrap();
+    std::mem::forget(writer.claim(1).unwrap());
+    for id in 0..4 {
+        writer.append(&[&u64::to_ne_bytes(id), &check_of(id)]).unwrap();
+    }
+    let mut reader = client.attach_reader("t", None, ReaderOptions::default()).unwrap();
+    let mut all = ids(&reader.next_batch(LONG).unwrap());
+    all.extend(ids(&reader.next_batch(LONG).unwrap()));
+    all.sort_unstable();
+    assert_eq!(all, [0, 1, 2, 3]);
+}
+
+#[test]
+fn what_was_given_back_is_told_of_even_if_its_reader_does_nothing_more() {
+    let daemon = Daemon::start();
+    let client = daemon.client();
+    client.create_table(&numbers("t", 1, 8)).unwrap();
+    let mut writer = client.attach_writer("t", None).unwrap();
+    for id in 0..8 {
+        writer.append(&[&u64::to_ne_bytes(id), &check_of(id)]).unwrap();
+    }
+    let mut reader = client.attach_reader("t", None, ReaderOptions::with_prefetch(8)).unwrap();
+    // Three in quick succession, of which some are held back, since others are at hand.
+    for id in 0..3 {
+        assert_eq!(ids(&reader.next_batch(LONG).unwrap()), [id]);
+    }
+    eventually("the workers have their blocks back", || {
+        client.show_table("t").unwrap().row.samples.delivered == 3
     });
-    assert!(flooded, "its connection is closed");
-    assert_eq!(client.list_tables().unwrap().len(), 1);
 }

@@ -1,5 +1,6 @@
 //! Room for samples that are filled in place.
 
+use echo::memory::fork::forked;
 use echo::ring::claim::Claim as Claimed;
 
 use crate::element::Element;
@@ -28,8 +29,12 @@ impl<'a> Claim<'a> {
     /// The bytes of one array, of all samples in a row. What is in them is left over from before.
     ///
     /// # Panics
-    /// If the table has no such array.
+    /// If the table has no such array, or in a process that was forked from the one that claimed.
     pub fn array_mut(&mut self, array: usize) -> &mut [u8] {
+        assert!(
+            !forked(),
+            "the memory of this claim is that of the process that claimed, not of a forked one"
+        );
         let table = self.writer.table();
         let first = table.slot(self.claimed.first_slot(&table.control));
         let (start, bytes) = table.arrays.range_ptr(array, first, self.claimed.length);

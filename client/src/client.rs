@@ -2,15 +2,16 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use echo::ids::{ClientId, TableId};
 use echo::memory::Access;
 use echo::spec::{ArraySpec, TableSpec};
-use echo::wire::message::{Answer, Attachment, Call, ClientRow, TableDetails, TableRow, Wait};
-use echo::wire::socket;
+use echo::wire::message::{
+    Answer, Attachment, Call, ClientRow, Refusal, RefusalKind, TableDetails, TableRow, Wait,
+};
 
-use crate::connection::{Answered, Connection};
+use crate::connection::{Answered, Connection, connect};
 use crate::inbox::Inbox;
 use crate::reader::{Reader, ReaderOptions};
 use crate::table::Table;
@@ -72,8 +73,7 @@ impl Client {
     /// If no daemon listens, it does not answer in time, or it refuses this version.
     pub fn connect(options: &ConnectOptions) -> Result<Self> {
         let path = search(options.socket.as_deref())?;
-        let socket = socket::connect(&path, Instant::now() + options.timeout)
-            .map_err(|source| Error::Connect { path, source })?;
+        let socket = connect(path, options.timeout)?;
         let connection = Connection::greet(socket, &options.name, options.timeout)?;
         Ok(Self { connection: Arc::new(connection) })
     }
@@ -90,6 +90,9 @@ impl Client {
     /// If there is a table of that name with another spec (the error shows the difference), if the spec is none
     /// that a table can have, or if a budget or the kernel refuses the memory.
     pub fn create_table(&self, spec: &TableSpec) -> Result<CreatedTable> {
+        spec.validate().map_err(|error| {
+            Error::Refused(Refusal { kind: RefusalKind::InvalidSpec, message: error.to_string() })
+        })?;
         let bytes = spec.sample_bytes().saturating_mul(u64::from(spec.batch_size) * u64::from(spec.capacity));
         let gib = u32::try_from(bytes >> 30).unwrap_or(u32::MAX);
         let timeout = self.connection.timeout().saturating_add(TIMEOUT_PER_GIB.saturating_mul(gib));

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -18,8 +19,8 @@ use echo::ring::record::{ClientPage, Record};
 use echo::ring::words::Words;
 use echo::wire::codec;
 use echo::wire::message::{
-    Answer, BUILD, Call, Event, Hello, LAYOUT_VERSION, MAGIC, MAX_MESSAGE, PROTOCOL_MAX, PROTOCOL_MIN,
-    Request, Welcome,
+    Answer, BUILD, Call, Event, Hello, LAYOUT_VERSION, MAGIC, MAX_MESSAGE, MAX_TOKENS, PROTOCOL_MAX,
+    PROTOCOL_MIN, Request, Welcome,
 };
 use echo::wire::socket::{self, Received, Sent};
 
@@ -28,6 +29,9 @@ use crate::{Error, Result};
 
 /// Stack of the listening thread: it decodes messages of at most 64 KiB, on the heap.
 const STACK: usize = 256 * 1024;
+
+/// How often the listening thread of a client that reads looks whether batches came back untold.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// How long the listening thread tries to send what it has to.
 const LONG: Duration = Duration::from_secs(10);
@@ -68,7 +72,7 @@ pub(crate) struct Answered {
 impl Connection {
     /// Says hello over a connected socket.
     pub(crate) fn greet(socket: OwnedFd, name: &str, timeout: Duration) -> Result<Self> {
-        let deadline = Instant::now() + timeout;
+        let deadline = deadline_in(timeout);
         let hello = Request::Hello(Hello {
             magic: MAGIC,
             protocol_min: PROTOCOL_MIN,
@@ -118,7 +122,7 @@ impl Connection {
     /// Asks for something and waits for the answer; a refusal is an error.
     pub(crate) fn call(&self, call: Call, timeout: Duration) -> Result<Answered> {
         let id = self.send_call(call, true)?;
-        let deadline = Instant::now() + timeout;
+        let deadline = deadline_in(timeout);
         let mut state = self.shared.state();
         loop {
             if let Some(Some(_)) = state.calls.get(&id)
@@ -165,7 +169,7 @@ impl Connection {
             }
             id
         };
-        let sent = send(&self.shared.socket, &Request::Call { id, call }, Instant::now() + self.timeout);
+        let sent = send(&self.shared.socket, &Request::Call { id, call }, deadline_in(self.timeout));
         sent.map(|()| id).map_err(|error| {
             let mut state = self.shared.state();
             state.calls.remove(&id);
@@ -181,6 +185,12 @@ impl Connection {
         let request = Request::Release { member, tokens: tokens.to_vec() };
         let bytes = codec::encode_request(&request)?;
         Ok(socket::send(self.shared.socket.as_fd(), &bytes, &[])?)
+    }
+
+    /// Gives batches back, waiting until that can be said.
+    pub(crate) fn release_surely(&self, member: MemberId, tokens: &[LeaseToken]) -> Result<()> {
+        let request = Request::Release { member, tokens: tokens.to_vec() };
+        send(&self.shared.socket, &request, deadline_in(self.timeout))
     }
 
     /// A member's memory is unmapped.
@@ -227,13 +237,23 @@ impl Shared {
     /// Receives until the connection ends, and then tells everybody.
     fn listen(&self) {
         let mut buffer = vec![0; MAX_MESSAGE + 1];
+        let mut look_at = Instant::now() + LOOK;
         let reason = loop {
-            match self.listen_once(&mut buffer) {
+            // Also where packets come without a pause.
+            if Instant::now() >= look_at {
+                look_at = Instant::now() + LOOK;
+                if let Err(error) = self.tell_returned() {
+                    break error.to_string();
+                }
+            }
+            match self.listen_once(&mut buffer, look_at) {
                 Ok(None) => {}
                 Ok(Some(reason)) => break reason,
                 Err(error) => break error.to_string(),
             }
         };
+        // Where this end gave up, the other must not go on granting to it.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
         let mut state = self.state();
         state.gone = Some(reason.clone());
         self.answered.notify_all();
@@ -242,12 +262,31 @@ impl Shared {
         }
     }
 
-    /// Receives one message. Some reason if it was the last.
-    fn listen_once(&self, buffer: &mut [u8]) -> Result<Option<String>> {
+    /// Tells of the batches that came back.
+    fn tell_returned(&self) -> Result<()> {
+        let returned: Vec<(MemberId, Vec<LeaseToken>)> = {
+            let state = self.state();
+            state.inboxes.iter().map(|(&member, inbox)| (member, inbox.state().take_returned(true))).collect()
+        };
+        for (member, tokens) in returned {
+            for some in tokens.chunks(MAX_TOKENS) {
+                let release = Request::Release { member, tokens: some.to_vec() };
+                send(&self.socket, &release, Instant::now() + LONG)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives one message, waiting for it until there is something else to do. Some reason if it was the last.
+    fn listen_once(&self, buffer: &mut [u8], look_at: Instant) -> Result<Option<String>> {
         let (event, descriptors) = match socket::receive(self.socket.as_fd(), buffer)? {
             Received::Closed => return Ok(Some("its socket has closed".into())),
             Received::WouldBlock => {
-                let wait = socket::wait_for_packet(self.socket.as_fd());
+                let reads = self.state().inboxes.values().any(|inbox| inbox.state().reads);
+                let wait = match reads {
+                    true => socket::wait_readable(self.socket.as_fd(), look_at).map(drop),
+                    false => socket::wait_for_packet(self.socket.as_fd()),
+                };
                 wait.map_err(|source| socket::SocketError::Os { doing: "wait for", source })?;
                 return Ok(None);
             }
@@ -280,7 +319,10 @@ impl Shared {
             }
             Event::Granted { member, grants } => {
                 if let Some(inbox) = state.inboxes.get(&member) {
-                    inbox.tell(|told| told.grants.extend(grants));
+                    inbox.tell(|told| {
+                        told.reads = true;
+                        told.grants.extend(grants);
+                    });
                 }
             }
             Event::Ended { member, reason, end } => {
@@ -298,6 +340,20 @@ impl Shared {
         }
         Ok(None)
     }
+}
+
+/// A moment so far from now, or for ever.
+pub(crate) fn deadline_in(timeout: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(timeout).unwrap_or_else(|| now + Duration::from_secs(1 << 30))
+}
+
+/// A socket that is connected to the daemon's.
+pub(crate) fn connect(path: PathBuf, timeout: Duration) -> Result<OwnedFd> {
+    socket::connect(&path, deadline_in(timeout)).map_err(|source| match source.is_would_block() {
+        true => Error::TimedOut { what: "being accepted by echod, which is busy,", after: timeout },
+        false => Error::Connect { path, source },
+    })
 }
 
 /// Sends a message, waiting until it can be sent.

@@ -46,7 +46,7 @@ pub enum Error {
     Partly { done: usize, of: usize, source: Box<Error> },
     #[error("the memory of the table cannot be used")]
     Memory(#[from] MemoryError),
-    #[error("the table's memory is not what echod announced: {0}")]
+    #[error("echod does not do what it says, or is of another version: {0}")]
     Announced(String),
     #[error("the table's memory is spoilt")]
     Claim(#[from] ClaimError),

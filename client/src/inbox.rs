@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use echo::ids::BlockSeq;
+use echo::ids::{BlockSeq, LeaseToken};
 use echo::sync::{AtomicBool, AtomicU32, Ordering, futex_wake_all};
 use echo::wire::message::{EndReason, Grant};
 
@@ -32,6 +32,24 @@ pub(crate) struct InboxState {
     pub(crate) ended: Option<(EndReason, BlockSeq)>,
     /// Why the connection is gone.
     pub(crate) gone: Option<String>,
+    /// It was granted something, so it is a reader's.
+    pub(crate) reads: bool,
+    /// A reader's batches that are out.
+    pub(crate) out: usize,
+    /// A reader's batches that came back, of which the daemon has not been told.
+    pub(crate) returned: Vec<LeaseToken>,
+}
+
+impl InboxState {
+    /// What is to be told of batches that came back: all, or those that have become as many as those that are out or
+    /// at hand.
+    pub(crate) fn take_returned(&mut self, all: bool) -> Vec<LeaseToken> {
+        if all || self.returned.len() >= self.out + self.grants.len() {
+            std::mem::take(&mut self.returned)
+        } else {
+            Vec::new()
+        }
+    }
 }
 
 impl Inbox {

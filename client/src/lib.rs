@@ -42,7 +42,8 @@
 //! there is no system call and no lock: a worker claims positions, copies and commits by atomics in shared
 //! memory, and a batch that is complete costs its trainer a few loads. Every wait has a deadline, can be
 //! cancelled from another thread ([`Canceller`]), and ends at once when the daemon is gone; what is mapped then
-//! stays readable. A forked child can use nothing that its parent made: every call says [`Error::Forked`].
+//! stays readable. A forked child can use nothing that its parent made: every call says [`Error::Forked`], and
+//! the bytes of a claim or a batch are not handed out there.
 //!
 //! Reading order: [`Client`], then a sample's way: `writer`, `claim`, `reader`, `batch`; beneath them `table`
 //! (what is mapped), `wait`, `inbox` (what one member was told), `connection` (the socket and its thread).

@@ -1,8 +1,9 @@
 //! The trainer's side: batches out.
 //!
 //! The daemon grants batches ahead of time; a batch that is complete costs a few loads. Batches come in the
-//! order of their grants. A batch is given back when it is dropped, by a message: several are said at once
-//! while others are at hand, and at once where the workers may be waiting for it.
+//! order of their grants. A batch is given back when it is dropped, by a message; of batches in quick succession,
+//! while others are at hand, several are told of in one. What is held back in this way is told after 50 ms
+//! at the latest, by the thread that listens (`connection`).
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,6 +22,12 @@ use crate::inbox::{Canceller, Inbox, InboxState};
 use crate::table::Table;
 use crate::wait::{Watched, wait};
 use crate::{Error, Result};
+
+/// Batches given back within so long of each other are told of together.
+const QUICK: Duration = Duration::from_micros(200);
+
+/// How often more readers are looked at than can be slept on.
+const FEW: Duration = Duration::from_millis(5);
 
 /// How a reader reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,16 +65,7 @@ pub(crate) struct Attached {
     connection: Arc<Connection>,
     member: MemberId,
     inbox: Arc<Inbox>,
-    leases: Mutex<Leases>,
-}
-
-/// What was handed out.
-#[derive(Default)]
-struct Leases {
-    /// Batches that are out.
-    out: usize,
-    /// Batches that came back and were not said to be.
-    returned: Vec<LeaseToken>,
+    given_back: Mutex<Option<Instant>>,
 }
 
 /// What a look at the next batch found.
@@ -92,7 +90,7 @@ impl Reader {
             connection,
             member: attachment.member,
             inbox,
-            leases: Mutex::default(),
+            given_back: Mutex::default(),
         };
         Self { attached: Arc::new(attached), poll }
     }
@@ -148,14 +146,13 @@ impl Reader {
 }
 
 /// Waits until [`Reader::try_next_batch`] of one of the readers would give a batch or an error, and says of which:
-/// its index. At most 64 readers are waited for at a time.
+/// its index. Beyond some sixty readers it looks at them every few milliseconds.
 ///
 /// # Errors
 /// [`Error::TimedOut`], and [`Error::Cancelled`] if a reader's wait was cancelled.
 pub fn wait_any(readers: &[&Reader], timeout: Duration) -> Result<usize> {
     let started = Instant::now();
     let deadline = started.checked_add(timeout).unwrap_or_else(|| started + Duration::from_secs(1 << 30));
-    let readers = &readers[..readers.len().min(MAX_WORDS / 2)];
     loop {
         let mut words = Vec::with_capacity(readers.len() * 2);
         for (i, reader) in readers.iter().enumerate() {
@@ -178,7 +175,9 @@ pub fn wait_any(readers: &[&Reader], timeout: Duration) -> Result<usize> {
             return Err(Error::TimedOut { what: "waiting for a batch", after: timeout });
         }
         let poll = readers.iter().map(|reader| reader.poll).max().unwrap_or_default();
-        wait(&words, poll, deadline);
+        let at_once = if words.len() > MAX_WORDS { Instant::now() + FEW } else { deadline };
+        words.truncate(MAX_WORDS);
+        wait(&words, poll, deadline.min(at_once));
     }
 }
 
@@ -206,8 +205,8 @@ impl Attached {
             Some((block, _, Readiness::Filling(word))) => Ok(Look::Filling(block, word)),
             Some((block, seq, Readiness::Complete(samples))) => {
                 let token = told.grants.pop_front().expect("looked at just now").token;
+                told.out += 1;
                 drop(told);
-                self.leases().out += 1;
                 Ok(Look::Batch(Batch::new(self.clone(), block, seq, samples, token)))
             }
             Some((_, _, Readiness::Lost)) => unreachable!("`first` passes over lost grants"),
@@ -264,34 +263,41 @@ impl Attached {
         }
     }
 
-    fn leases(&self) -> std::sync::MutexGuard<'_, Leases> {
-        // What is behind the lock is changed by single calls that do not panic.
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A batch is given back.
     pub(crate) fn give_back(&self, token: LeaseToken) {
         if forked() {
             return;
         }
         {
-            let mut leases = self.leases();
-            leases.out -= 1;
-            leases.returned.push(token);
+            let mut told = self.inbox.state();
+            told.out -= 1;
+            told.returned.push(token);
         }
-        self.flush(false);
+        self.flush(!self.is_quick());
     }
 
-    /// Says which batches came back: all of them, or where others are still at hand, once they are as many.
+    /// Whether batches are being given back in quick succession, so that the next one will come soon. One who reads
+    /// slowly must not keep what it has read from the workers.
+    fn is_quick(&self) -> bool {
+        let now = Instant::now();
+        let last = self.given_back.lock().unwrap_or_else(PoisonError::into_inner).replace(now);
+        last.is_some_and(|last| now - last < QUICK)
+    }
+
+    /// Tells which batches came back: all of them, or where others are still at hand, once they are as many.
     fn flush(&self, all: bool) {
-        let at_hand = self.inbox.state().grants.len();
-        let mut leases = self.leases();
-        while !leases.returned.is_empty() && (all || leases.returned.len() >= leases.out + at_hand) {
-            let some = leases.returned.len().min(MAX_TOKENS);
-            match self.connection.release(self.member, &leases.returned[..some]) {
-                Ok(Sent::Done) => drop(leases.returned.drain(..some)),
-                // The daemon reads slowly: said with the next one. Or it is gone, and knows whose it was.
-                Ok(Sent::WouldBlock) | Err(_) => return,
+        let mut tokens = self.inbox.state().take_returned(all);
+        while !tokens.is_empty() {
+            let some = tokens.len().min(MAX_TOKENS);
+            match self.connection.release(self.member, &tokens[..some]) {
+                Ok(Sent::Done) => drop(tokens.drain(..some)),
+                // The daemon reads slowly: told with the next one, or by the thread that listens.
+                Ok(Sent::WouldBlock) => {
+                    self.inbox.state().returned.extend(tokens);
+                    return;
+                }
+                // It is gone, and knows whose they were.
+                Err(_) => return,
             }
         }
     }
@@ -302,7 +308,11 @@ impl Drop for Attached {
         if forked() {
             return;
         }
-        self.flush(true);
+        let tokens = self.inbox.state().take_returned(true);
+        for some in tokens.chunks(MAX_TOKENS) {
+            // Before the detach, by which others would get them once more. One who cannot be told is gone.
+            let _ = self.connection.release_surely(self.member, some);
+        }
         // First unmapped, then said.
         self.table = None;
         self.connection.detach(self.member);

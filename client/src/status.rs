@@ -1,12 +1,11 @@
 //! The question that every daemon of every version answers.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use echo::wire::message::{Event, Request, Status};
-use echo::wire::socket;
 
-use crate::connection::{receive, send};
+use crate::connection::{connect, deadline_in, receive, send};
 use crate::{Error, Result, search};
 
 /// How the daemon is. Works with any version of it, since the question and its answer are frozen.
@@ -15,8 +14,8 @@ use crate::{Error, Result, search};
 /// If no daemon listens, or it does not answer in time.
 pub fn status(socket: Option<&Path>, timeout: Duration) -> Result<Status> {
     let path = search(socket)?;
-    let deadline = Instant::now() + timeout;
-    let socket = socket::connect(&path, deadline).map_err(|source| Error::Connect { path, source })?;
+    let deadline = deadline_in(timeout);
+    let socket = connect(path, timeout)?;
     send(&socket, &Request::Status, deadline)?;
     match receive(&socket, deadline)?.0 {
         Event::Status(status) => Ok(status),

@@ -47,7 +47,11 @@ pub(crate) fn wait(words: &[Watched<'_>], poll: Duration, deadline: Instant) {
     let left = deadline.saturating_duration_since(Instant::now());
     if !left.is_zero() {
         let words: Vec<_> = words.iter().map(Watched::futex).collect();
-        futex_wait_any(&words, left.min(SLICE));
+        match words[..] {
+            // Nothing to wait for is waited for all the same.
+            [] => std::thread::sleep(left.min(SLICE)),
+            _ => futex_wait_any(&words, left.min(SLICE)),
+        }
     }
 }
 

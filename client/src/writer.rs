@@ -247,6 +247,11 @@ impl Writer {
                 return Ok(Attempt::Full(seen));
             }
             self.dropping = false;
+        } else if let Some(left) = RecordedClaim::decode(record.claim().load(Ordering::Relaxed)) {
+            // A claim that was forgotten, or could not be committed: it is given up before there is another.
+            let seen = space::observe(&table.control);
+            self.give_up(left);
+            return Ok(Attempt::Full(seen));
         }
         Ok(self.claimer.try_claim(&table.control, record, wanted)?)
     }
@@ -303,6 +308,9 @@ impl Writer {
 
     /// Commits what was claimed and written.
     pub(crate) fn commit(&mut self, claimed: &Claimed) -> Result<()> {
+        if forked() {
+            return Err(Error::Forked);
+        }
         let record = self.attached.record();
         let completion = commit(&self.attached.table().control, record, claimed)?;
         self.committed += u64::from(claimed.length);
@@ -320,7 +328,11 @@ impl Writer {
         if forked() {
             return;
         }
-        let dropped = RecordedClaim { position: claimed.position, length: claimed.length, dropped: true };
+        self.give_up(RecordedClaim { position: claimed.position, length: claimed.length, dropped: false });
+    }
+
+    fn give_up(&mut self, claim: RecordedClaim) {
+        let dropped = RecordedClaim { dropped: true, ..claim };
         // release: the daemon acquires the record. Marked before it is said: if this process dies in between,
         // the daemon finds the mark.
         self.attached.record().claim().store(dropped.encode(), Ordering::Release);

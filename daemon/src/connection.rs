@@ -5,6 +5,7 @@
 //! count against the daemon's own limit: without that, a client that never reads could stop it from serving
 //! anybody.
 
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -20,28 +21,31 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{Interest, Ready};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::timeout;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::outbox::{Outbox, Outgoing, Outlet};
 use crate::readiness;
 use crate::supervisor::Input;
 
 /// How long a closing connection may take to read its last messages.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+pub const LAST_WORDS: Duration = Duration::from_secs(1);
+/// When to try again where the kernel does not say when that makes sense: too many descriptors in flight.
+const RETRY: Duration = Duration::from_millis(20);
 
 /// Serves a connection until it ends.
 ///
-/// `pending` is its place among those that have not said hello.
+/// `pending` is its place among those that have not said hello; `_alive` tells that it has not ended.
 pub async fn serve(
     fd: OwnedFd,
     inputs: mpsc::Sender<Input>,
     hello_timeout: Duration,
     pending: OwnedSemaphorePermit,
+    _alive: mpsc::Sender<Infallible>,
 ) {
     let peer = match Peer::of(fd.as_fd()) {
         Ok(peer) => peer,
         Err(error) => {
-            debug!(%error, "a connection whose peer is unknown");
+            warn!(%error, "a connection whose peer is unknown: are there enough descriptors (RLIMIT_NOFILE)");
             return;
         }
     };
@@ -57,7 +61,7 @@ pub async fn serve(
                     if let End::Codec(error) = &end {
                         let closing = Event::Closing { reason: error.to_string() };
                         // One that does not read cannot be told.
-                        let _ = timeout(LAST_WORDS, wire.send(closing)).await;
+                        let _ = timeout(LAST_WORDS, wire.send(&closing)).await;
                     }
                     end.to_string()
                 }
@@ -68,8 +72,8 @@ pub async fn serve(
         Ok(Ok(None)) => {}
         Ok(Err(end)) => debug!(%end, "a connection ended before its hello"),
         Err(_) => {
-            let reason = format!("no hello within {hello_timeout:?}");
-            let _ = timeout(LAST_WORDS, wire.send(Event::Refused(refused(reason)))).await;
+            let reason = format!("there was no hello, or no time to answer it, within {hello_timeout:?}");
+            let _ = timeout(LAST_WORDS, wire.send(&Event::Refused(refused(reason)))).await;
         }
     }
 }
@@ -101,18 +105,18 @@ async fn greet(
             let (reply, status) = oneshot::channel();
             inputs.send(Input::Status(reply)).await.map_err(|_| End::Stopping)?;
             let status = status.await.map_err(|_| End::Stopping)?;
-            wire.send(Event::Status(status)).await?;
+            wire.send(&Event::Status(status)).await?;
             return Ok(None);
         }
         _ => {
-            wire.send(Event::Refused(refused("the first message must be a hello".into()))).await?;
+            wire.send(&Event::Refused(refused("the first message must be a hello".into()))).await?;
             return Ok(None);
         }
     };
     if let Hello { magic, .. } = &hello
         && *magic != MAGIC
     {
-        wire.send(Event::Refused(refused("the hello's magic is not echo's".into()))).await?;
+        wire.send(&Event::Refused(refused("the hello's magic is not echo's".into()))).await?;
         return Ok(None);
     }
     let (outbox, outlet) = Outbox::new();
@@ -121,7 +125,7 @@ async fn greet(
     match result.await.map_err(|_| End::Stopping)? {
         Ok(client) => Ok(Some((client, outlet))),
         Err(refused) => {
-            wire.send(Event::Refused(refused)).await?;
+            wire.send(&Event::Refused(refused)).await?;
             Ok(None)
         }
     }
@@ -148,17 +152,23 @@ async fn talk(
     // One message is taken at a time: the queue behind it is what bounds how much may be unread.
     let mut unsent: Option<Outgoing> = None;
     let mut blocked = false;
+    // A peer that can no longer be told anything may still have said something: a goodbye.
+    let mut deaf = false;
     loop {
         if let Some(next) = &unsent
             && !blocked
-            && (acknowledged || next.descriptors.is_empty())
+            && (deaf || acknowledged || next.descriptors.is_empty())
         {
-            match wire.try_send(next)? {
-                Sent::Done => {
+            match wire.try_send(next) {
+                Ok(Sent::Done) => {
                     acknowledged &= next.descriptors.is_empty();
                     unsent = None;
                 }
-                Sent::WouldBlock => blocked = true,
+                Ok(Sent::WouldBlock) => blocked = true,
+                Err(_) => {
+                    deaf = true;
+                    unsent = None;
+                }
             }
         }
         let interest = if blocked { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
@@ -169,6 +179,7 @@ async fn talk(
                 None => return Ok(()),
             },
             _ = &mut outlet.closed => return wire.last_words(unsent, outlet.messages).await,
+            () = tokio::time::sleep(RETRY), if blocked => blocked = false,
             ready = wire.socket.ready(interest) => {
                 let mut ready = ready?;
                 if ready.ready().is_writable() {
@@ -181,7 +192,11 @@ async fn talk(
                     Some(Request::Received) => acknowledged = true,
                     Some(request) => {
                         drop(ready);
+                        let is_last = request == Request::Goodbye;
                         inputs.send(Input::Request(client, request)).await.map_err(|_| End::Stopping)?;
+                        if is_last {
+                            return Err(End::Closed);
+                        }
                     }
                     // What became readable since `ready` was made is not cleared by it.
                     None => ready.clear_ready_matching(Ready::READABLE),
@@ -210,14 +225,16 @@ impl Wire {
 
     fn try_send(&self, message: &Outgoing) -> Result<Sent, End> {
         let fds: Vec<BorrowedFd<'_>> = message.descriptors.iter().map(|fd| fd.as_fd()).collect();
-        let bytes = codec::encode_event(&message.event)?;
-        Ok(socket::send(self.socket.get_ref().as_fd(), &bytes, &fds)?)
+        Ok(socket::send(self.socket.get_ref().as_fd(), &message.bytes, &fds)?)
+    }
+
+    async fn send(&self, event: &Event) -> Result<(), End> {
+        self.send_bytes(&Outgoing::unqueued(event)).await
     }
 
     /// Sends a message without descriptors, waiting until it can be sent.
-    async fn send(&self, event: Event) -> Result<(), End> {
-        let message = Outgoing { event, descriptors: Vec::new() };
-        while self.try_send(&message)? == Sent::WouldBlock {
+    async fn send_bytes(&self, message: &Outgoing) -> Result<(), End> {
+        while self.try_send(message)? == Sent::WouldBlock {
             self.socket.writable().await?.clear_ready();
         }
         Ok(())
@@ -233,7 +250,7 @@ impl Wire {
         let all = async {
             // Descriptors are of no use to one who is shown out.
             for message in left.filter(|message| message.descriptors.is_empty()) {
-                self.send(message.event).await?;
+                self.send_bytes(&message).await?;
             }
             Ok(())
         };

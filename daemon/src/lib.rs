@@ -4,13 +4,15 @@
 //!
 //! - [`run`]: from a configuration to a serving daemon, and to its end.
 //! - [`connection`]: one connection's packets; [`outbox`]: what is to be said to it; [`readiness`]: when.
-//! - [`supervisor`]: the one task that owns all [`table`]s and [`client`]s, within [`limits`].
+//! - [`supervisor`]: the one task that owns all [`table`]s and [`client`]s, within [`limits`]; [`burials`]: tables on
+//!   their way out.
 //! - [`exit_watch`]: the end of a process; [`client_page`]: what it leaves behind.
 //! - [`view`]: what the daemon shows of itself.
 //! - [`cli`], [`config`], [`surroundings`], [`socket_path`], [`bytes`]: how it is configured.
 //! - [`logging`], [`exit`]: where it tells what it does, and how it ends.
 #![forbid(unsafe_code)]
 
+pub mod burials;
 pub mod bytes;
 pub mod cli;
 pub mod client;

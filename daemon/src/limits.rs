@@ -17,6 +17,8 @@ pub struct Limits {
     pub prefault_threads: u32,
     /// Tables in all.
     pub tables: usize,
+    /// Tables of one user.
+    pub tables_per_uid: usize,
     /// Writers and readers of one client.
     pub members_per_client: usize,
     /// The daemon's own user.

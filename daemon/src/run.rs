@@ -1,5 +1,6 @@
 //! From a configuration to a serving daemon, and to its end.
 
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -56,9 +57,12 @@ impl RunError {
             Self::Inherited(_) => Exit::Config,
             Self::Socket(error) => match error.io_kind() {
                 Some(io::ErrorKind::PermissionDenied) => Exit::NoPerm,
-                Some(io::ErrorKind::AddrInUse) | None => Exit::Unavailable,
-                Some(_) => Exit::CantCreate,
+                Some(io::ErrorKind::AddrInUse) => Exit::Unavailable,
+                None if error.is_taken() => Exit::Unavailable,
+                _ => Exit::CantCreate,
             },
+            // What another configuration repairs, and no restart does.
+            Self::Table { source, .. } if source.is_refusal() => Exit::Config,
             Self::Loop(_) | Self::Random(_) | Self::Table { .. } => Exit::OsErr,
         }
     }
@@ -93,15 +97,28 @@ async fn serve(config: &Config, listener: OwnedFd) -> Result<(), RunError> {
         drain_timeout: config.drain_timeout.value,
         prefault_threads: config.prefault_threads.value,
         tables: TABLES,
+        tables_per_uid: TABLES / 2,
         members_per_client: MEMBERS,
         own_uid: rustix::process::geteuid().as_raw(),
     };
     let governor = Arc::new(MemoryGovernor::new(config.host_budget.value.0, config.uid_budget.value.0));
     let instance = instance_id().map_err(RunError::Random)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Loop)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Loop)?;
+    // Its default would end the daemon where a table is larger than RLIMIT_FSIZE allows; handled, the table is
+    // refused.
+    let too_large = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    let _too_large = signal(too_large).map_err(RunError::Loop)?;
+    raise_descriptor_limit();
     let (inputs, received) = mpsc::channel(INPUTS);
     let mut supervisor = Supervisor::new(limits.clone(), governor.clone(), instance, inputs.clone());
     for table in &config.tables {
-        supervisor.declare(declared(&table.value, &governor, &limits).await?);
+        let made = declared(&table.value, &governor, &limits);
+        tokio::select! {
+            store = made => supervisor.declare(store?),
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+        }
     }
     // An inherited one is where the service manager put it.
     let socket = socket::path_of(listener.as_fd()).unwrap_or_else(|| config.socket.value.clone());
@@ -109,18 +126,13 @@ async fn serve(config: &Config, listener: OwnedFd) -> Result<(), RunError> {
         warn!(%error, "clients may send descriptors, which are closed");
     }
     let listener = readiness::watch(listener, Interest::READABLE).map_err(RunError::Loop)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Loop)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Loop)?;
-    // Its default would end the daemon where a table is larger than RLIMIT_FSIZE allows; handled, the table is
-    // refused.
-    let too_large = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
-    let _too_large = signal(too_large).map_err(RunError::Loop)?;
     let mut supervising = tokio::spawn(supervisor.run(received));
     info!(socket = %socket.display(), "serving");
     // Without systemd there is nobody to notify.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 
-    let accepting = tokio::spawn(accept_all(listener, limits, inputs.clone()));
+    let (alive, mut all_ended) = mpsc::channel(1);
+    let accepting = tokio::spawn(accept_all(listener, limits, inputs.clone(), alive.clone()));
     let mut told_to_stop = false;
     loop {
         tokio::select! {
@@ -133,21 +145,26 @@ async fn serve(config: &Config, listener: OwnedFd) -> Result<(), RunError> {
                 break;
             }
         }
-        if told_to_stop {
-            warn!("told to stop twice: what is pending is lost");
-            break;
-        }
-        told_to_stop = true;
         // Without systemd there is nobody to notify.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         // If the supervisor is gone, the loop ends by itself.
-        let _ = inputs.send(Input::Drain).await;
+        let _ = inputs.send(if told_to_stop { Input::Stop } else { Input::Drain }).await;
+        told_to_stop = true;
     }
     accepting.abort();
-    // The connections say their last words.
-    tokio::time::timeout(std::time::Duration::from_secs(1), inputs.closed()).await.ok();
+    drop((inputs, alive));
+    // The connections say their last words: the channel closes with the last of them.
+    let _ = tokio::time::timeout(connection::LAST_WORDS, all_ended.recv()).await;
     info!("stopped");
     Ok(())
+}
+
+/// Lets the daemon have as many descriptors as it may: a table costs five and a client four.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // What cannot be raised is what there is.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 /// The table that the configuration declares. Those who connect find all of them there.
@@ -164,7 +181,12 @@ async fn declared(
 }
 
 /// Serves every connection, of which only so many may not have said hello; the others wait in the backlog.
-async fn accept_all(listener: AsyncFd<OwnedFd>, limits: Limits, inputs: mpsc::Sender<Input>) {
+async fn accept_all(
+    listener: AsyncFd<OwnedFd>,
+    limits: Limits,
+    inputs: mpsc::Sender<Input>,
+    alive: mpsc::Sender<Infallible>,
+) {
     let places = Arc::new(Semaphore::new(limits.pending as usize));
     while let Ok(place) = places.clone().acquire_owned().await {
         let fd = loop {
@@ -172,7 +194,7 @@ async fn accept_all(listener: AsyncFd<OwnedFd>, limits: Limits, inputs: mpsc::Se
                 break fd;
             }
         };
-        tokio::spawn(connection::serve(fd, inputs.clone(), limits.hello_timeout, place));
+        tokio::spawn(connection::serve(fd, inputs.clone(), limits.hello_timeout, place, alive.clone()));
     }
 }
 

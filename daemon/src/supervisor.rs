@@ -24,11 +24,12 @@ use echo::wire::message::{
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
+use crate::burials::Burials;
 use crate::client::Client;
 use crate::client_page;
 use crate::exit_watch::ExitWatch;
 use crate::limits::Limits;
-use crate::outbox::{OUTBOX, Outbox, Unsent};
+use crate::outbox::{OUTBOX_BYTES, OUTBOX_MESSAGES, Outbox, Unsent};
 use crate::table::Table;
 
 pub(crate) mod creation;
@@ -64,7 +65,14 @@ pub enum Input {
     Built(String, Result<Box<Store>, StoreError>),
     /// Stop serving: drain, then end.
     Drain,
+    /// End now.
+    Stop,
 }
+
+/// Bytes of a client's name that are kept.
+const NAME: usize = 64;
+/// Bytes of a client's build that are kept.
+const BUILD_NAME: usize = 32;
 
 /// A table whose memory is being made, and who waits for it.
 struct Building {
@@ -81,11 +89,13 @@ pub struct Supervisor {
     pub(crate) tables: BTreeMap<TableId, Table>,
     pub(crate) started: Instant,
     building: HashMap<String, Building>,
+    burials: Burials,
     inputs: mpsc::Sender<Input>,
     instance: [u8; 16],
     last_client: u64,
     last_table: u32,
     drain_until: Option<Instant>,
+    stopped: bool,
 }
 
 impl Supervisor {
@@ -103,11 +113,13 @@ impl Supervisor {
             tables: BTreeMap::new(),
             started: Instant::now(),
             building: HashMap::new(),
+            burials: Burials::default(),
             inputs,
             instance,
             last_client: 0,
             last_table: 0,
             drain_until: None,
+            stopped: false,
         }
     }
 
@@ -128,6 +140,9 @@ impl Supervisor {
                 input = inputs.recv() => {
                     let Some(input) = input else { break };
                     self.handle(input);
+                    if self.stopped {
+                        break;
+                    }
                     if self.tables.values().any(|table| table.store.queue().is_unsettled()) {
                         next_tick = next_tick.min(Instant::now() + BUSY_TICK);
                     }
@@ -137,7 +152,7 @@ impl Supervisor {
         for client in self.clients.values() {
             if let Some(outbox) = &client.outbox {
                 // A full outbox closes as well, only without the reason.
-                let _ = outbox.send(Event::Closing { reason: "echod has stopped".into() });
+                let _ = outbox.send(&Event::Closing { reason: "echod has stopped".into() });
             }
         }
     }
@@ -150,8 +165,10 @@ impl Supervisor {
         match input {
             Input::Hello { peer, hello, outbox, accepted } => {
                 let result = self.hello(peer, &hello, outbox);
-                // If the connection is gone by now, `Disconnected` or `Exited` follows.
-                let _ = accepted.send(result);
+                // A connection that has given up waiting does not know its id, so nobody else would say it.
+                if let Err(Ok(id)) = accepted.send(result) {
+                    self.disconnected(id, "it did not wait for its welcome");
+                }
             }
             Input::Status(reply) => drop(reply.send(self.status())),
             Input::Request(client, request) => self.request(client, request),
@@ -159,6 +176,10 @@ impl Supervisor {
             Input::Exited(client, proof) => self.exited(client, proof),
             Input::Built(name, result) => self.built(&name, result),
             Input::Drain => self.drain(),
+            Input::Stop => {
+                warn!("told to stop twice: what is pending is lost");
+                self.stopped = true;
+            }
         }
     }
 
@@ -212,8 +233,8 @@ impl Supervisor {
             id,
             peer,
             watch,
-            hello.name.clone(),
-            hello.build.clone(),
+            shortened(&hello.name, NAME),
+            shortened(&hello.build, BUILD_NAME),
             self.now(),
             outbox,
             page,
@@ -315,7 +336,7 @@ impl Supervisor {
         {
             warn!(client = %id, pid = client.peer.pid(), name = client.name, reason, "client is disconnected");
             // If its outbox is full it learns of the end without the reason.
-            let _ = outbox.send(Event::Closing { reason });
+            let _ = outbox.send(&Event::Closing { reason });
         }
     }
 
@@ -325,8 +346,8 @@ impl Supervisor {
 
     fn say_with(&mut self, id: ClientId, event: Event, descriptors: Vec<Arc<OwnedFd>>) {
         let Some(outbox) = self.clients.get(&id).and_then(|client| client.outbox.as_ref()) else { return };
-        if outbox.send_with(event, descriptors) == Err(Unsent::Full) {
-            let reason = format!("{} messages are unread", OUTBOX);
+        if outbox.send_with(&event, descriptors) == Err(Unsent::Full) {
+            let reason = format!("more than {OUTBOX_MESSAGES} messages or {OUTBOX_BYTES} bytes are unread");
             self.expel(id, reason);
         }
     }
@@ -418,4 +439,10 @@ impl Supervisor {
         }
         true
     }
+}
+
+/// At most so many bytes of a text, whole characters.
+fn shortened(text: &str, bytes: usize) -> String {
+    let end = (0..=bytes.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    text[..end.unwrap_or(0)].to_owned()
 }

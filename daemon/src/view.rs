@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use echo::ids::{ClientId, TableId};
 use echo::table::why;
-use echo::wire::message::{Answer, ClientRow, MAX_ROWS, MemberRow, TableDetails, TableRow};
+use echo::wire::message::{Answer, ClientRow, MAX_MEMBER_ROWS, MAX_ROWS, MemberRow, TableDetails, TableRow};
 
 use crate::supervisor::Supervisor;
 use crate::table::Table;
@@ -67,7 +67,7 @@ pub fn table(supervisor: &Supervisor, id: TableId) -> Answer {
     });
     let members = writers
         .chain(readers)
-        .take(MAX_ROWS)
+        .take(MAX_MEMBER_ROWS)
         .map(|(key, writer, state, done, grants)| {
             let (pid, name) = who(supervisor, key.client);
             let (client, member, state) = (key.client, key.member, state.into());

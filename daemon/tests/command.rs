@@ -94,7 +94,7 @@ fn what_is_wrong_is_said_with_a_code_of_its_own() {
     std::fs::write(directory.path("file"), "").unwrap();
     let socket = directory.path("file");
     let (code, _, stderr) = run(echod().args(["--config", "/dev/null"]).arg("--socket").arg(&socket));
-    assert_eq!(code, Some(69), "{stderr}");
+    assert_eq!(code, Some(73), "{stderr}");
     assert!(stderr.contains("is no socket: remove it"), "{stderr}");
 }
 
@@ -137,8 +137,26 @@ fn declared_tables_are_there_before_anybody_connects() {
 
     std::fs::write(&file, table("large", 1 << 20)).unwrap();
     let (code, _, stderr) = run(command.args(["--host-budget", "1MiB"]));
-    assert_eq!(code, Some(71), "{stderr}");
+    assert_eq!(code, Some(78), "{stderr}");
     assert!(stderr.contains("table \"large\"") && stderr.contains("of 1048576 bytes"), "{stderr}");
+}
+
+#[test]
+fn a_declared_table_that_the_kernel_refuses_ends_the_daemon_with_a_sentence() {
+    let directory = Directory::new("file-size");
+    let file = directory.path("echod.toml");
+    let table = "[[table]]\nname = \"large\"\nbatch_size = 1\ncapacity = 64\n\
+                 arrays = [{ path = \"obs\", dtype = \"uint8\", shape = [1048576] }]\n";
+    std::fs::write(&file, table).unwrap();
+    let mut shell = Command::new("sh");
+    // In blocks of 512 bytes.
+    shell
+        .args(["-c", "ulimit -f 32768; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_echod"), "--config"])
+        .arg(&file);
+    shell.env_clear().arg("--socket").arg(directory.path("echod.sock"));
+    let (code, _, stderr) = run(&mut shell);
+    assert_eq!(code, Some(71), "{stderr}");
+    assert!(stderr.contains("File too large"), "{stderr}");
 }
 
 #[test]

@@ -86,7 +86,8 @@ impl Queue {
     /// Whether the table has ended and readers have given back all that they could get.
     pub fn is_drained(&self) -> bool {
         match self.phase {
-            Phase::Open | Phase::Closing(_) => self.poison.is_some(),
+            _ if self.poison.is_some() => true,
+            Phase::Open | Phase::Closing(_) => false,
             Phase::Closed(_) => self.live.is_empty() || self.readers.values().all(|reader| !reader.connected),
         }
     }

@@ -46,8 +46,14 @@ impl Queue {
 
     /// Keeps claims as orphaned, all or none.
     pub(super) fn keep_orphans(&mut self, words: &[u64]) -> bool {
-        let claims: Vec<u64> =
-            words.iter().copied().filter(|&word| RecordedClaim::decode(word).is_some()).collect();
+        // One that is kept already is not kept twice: a worker that says the same again and again fills nothing.
+        let is_kept = |word: u64| (0..ORPHANS).any(|index| self.ledger.orphan(index) == word);
+        let mut claims: Vec<u64> = words
+            .iter()
+            .copied()
+            .filter(|&word| RecordedClaim::decode(word).is_some() && !is_kept(word))
+            .collect();
+        claims.dedup();
         let free: Vec<usize> =
             (0..ORPHANS).filter(|&index| self.ledger.orphan(index) == 0).take(claims.len()).collect();
         if free.len() < claims.len() {

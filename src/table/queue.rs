@@ -372,8 +372,8 @@ impl Queue {
             let token = match (self.tokens)() {
                 Ok(token) => token,
                 Err(error) => {
-                    self.poison = Some(Poison::Tokens(error.to_string()));
-                    break;
+                    self.poisoned(Poison::Tokens(error.to_string()), actions);
+                    return;
                 }
             };
             self.turn += 1;

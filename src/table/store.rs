@@ -52,6 +52,13 @@ impl From<MemoryError> for StoreError {
     }
 }
 
+impl StoreError {
+    /// Whether another spec or another budget is what it takes, and not another attempt.
+    pub const fn is_refusal(&self) -> bool {
+        matches!(self, Self::Budget(_) | Self::Geometry(_))
+    }
+}
+
 /// The table.
 pub struct Store {
     spec: TableSpec,

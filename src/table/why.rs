@@ -15,9 +15,9 @@ use crate::table::queue::Queue;
 use crate::wire::message::{Holder, Wait};
 
 /// Most waits that are told.
-const WAITS: usize = 64;
+const WAITS: usize = 32;
 /// Most holders that are told of one wait.
-const HOLDERS: usize = 16;
+const HOLDERS: usize = 8;
 
 /// A condition that can last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

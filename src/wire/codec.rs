@@ -9,11 +9,16 @@ use bincode::error::{DecodeError, EncodeError};
 use thiserror::Error;
 
 use crate::ids::MemberId;
-use crate::spec::{ArraySpec, MAX_ARRAYS};
+use crate::spec::{ArraySpec, MAX_ARRAYS, TableSpec};
 use crate::wire::message::{Call, Event, MAX_MESSAGE, MAX_TOKENS, Request};
 
-const CONFIG: Configuration<LittleEndian, Varint, Limit<MAX_MESSAGE>> =
-    bincode::config::standard().with_limit::<MAX_MESSAGE>();
+/// The decoder counts what it makes and not what it reads: eight bytes for a number or a length that took one. The
+/// packet itself is capped already, so this bounds what a lying length can allocate.
+const MAX_DECODED: usize = 16 * MAX_MESSAGE;
+const CONFIG: Configuration<LittleEndian, Varint, Limit<MAX_DECODED>> =
+    bincode::config::standard().with_limit::<MAX_DECODED>();
+/// Largest spec: what is said beside it, offsets and members, must fit into the same message.
+pub const MAX_SPEC: usize = 48 * 1024;
 
 /// A message that cannot be sent, or bytes that are none.
 #[derive(Debug, Error)]
@@ -24,6 +29,11 @@ pub enum CodecError {
              use fewer arrays (a table may have {MAX_ARRAYS})"
     )]
     TooLarge { bytes: usize },
+    #[error(
+        "the arrays take {bytes} bytes to describe, more than the {MAX_SPEC} that they may: shorten their paths or \
+             use fewer"
+    )]
+    Spec { bytes: usize },
     #[error("a message cannot be encoded")]
     Encode(#[source] EncodeError),
     #[error("{bytes} bytes are no message: is the peer of another version")]
@@ -32,6 +42,15 @@ pub enum CodecError {
     Trailing(usize),
     #[error("a message has {what} = {value}, which it must not")]
     Value { what: &'static str, value: usize },
+}
+
+/// Whether everything that is ever said of a table of that spec fits into a message.
+///
+/// # Errors
+/// If it is too large.
+pub fn check_spec(spec: &TableSpec) -> Result<(), CodecError> {
+    let bytes = bincode::encode_to_vec(spec, bincode::config::standard()).map_err(CodecError::Encode)?.len();
+    if bytes <= MAX_SPEC { Ok(()) } else { Err(CodecError::Spec { bytes }) }
 }
 
 /// The bytes of a request.
@@ -78,6 +97,9 @@ fn encode(message: &impl bincode::Encode) -> Result<Vec<u8>, CodecError> {
 }
 
 fn decode<M: bincode::Decode<()>>(bytes: &[u8]) -> Result<M, CodecError> {
+    if bytes.len() > MAX_MESSAGE {
+        return Err(CodecError::TooLarge { bytes: bytes.len() });
+    }
     let (message, read) = bincode::decode_from_slice(bytes, CONFIG)
         .map_err(|source| CodecError::Decode { bytes: bytes.len(), source })?;
     match bytes.len() - read {

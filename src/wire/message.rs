@@ -470,12 +470,14 @@ pub struct TableDetails {
     pub holes_offered: u32,
     /// Claims of workers that are gone, not settled yet.
     pub orphaned_claims: u32,
-    /// Who is attached; at most [`MAX_ROWS`].
+    /// Who is attached; at most [`MAX_MEMBER_ROWS`].
     pub members: Vec<MemberRow>,
 }
 
-/// Most rows in one message.
+/// Most rows in one page.
 pub const MAX_ROWS: usize = 128;
+/// Most members that are shown with a table, beside the largest spec.
+pub const MAX_MEMBER_ROWS: usize = 64;
 
 /// Blocks by state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]

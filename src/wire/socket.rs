@@ -41,6 +41,11 @@ impl SocketError {
     pub fn is_permission_denied(&self) -> bool {
         matches!(self, Self::Os { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
     }
+
+    /// Whether the same may succeed later: the backlog is full.
+    pub fn is_would_block(&self) -> bool {
+        matches!(self, Self::Os { source, .. } if source.kind() == io::ErrorKind::WouldBlock)
+    }
 }
 
 fn os(doing: &'static str) -> impl FnOnce(Errno) -> SocketError {
@@ -160,11 +165,15 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Received, So
     let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let mut was_reset = false;
     let message = loop {
         match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags) {
             Ok(message) => break message,
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Ok(Received::WouldBlock),
+            // A peer that closed with something unread resets the connection, which is said once and before what
+            // it sent last: a goodbye, or why it closed.
+            Err(Errno::CONNRESET) if !was_reset => was_reset = true,
             Err(Errno::CONNRESET | Errno::PIPE) => return Ok(Received::Closed),
             Err(errno) => return Err(os("receive from")(errno)),
         }

@@ -36,6 +36,11 @@ pub enum SocketPathError {
 }
 
 impl SocketPathError {
+    /// Whether another daemon is there.
+    pub const fn is_taken(&self) -> bool {
+        matches!(self, Self::Taken { .. })
+    }
+
     /// What the operating system said, where it said something.
     pub fn io_kind(&self) -> Option<io::ErrorKind> {
         match self {
@@ -117,9 +122,11 @@ fn lock(socket: &Path) -> Result<File, SocketPathError> {
         .write(true)
         .create(true)
         .truncate(false)
-        .mode(0o644)
+        // Not to be opened by others: whoever can open it can take the lock.
+        .mode(0o600)
         .open(&path)
         .map_err(failed("open the lock"))?;
+    file.set_permissions(fs::Permissions::from_mode(0o600)).map_err(failed("set the mode of the lock"))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {

@@ -65,7 +65,9 @@ impl Exit {
             },
             Error::Connect { source, .. } if source.is_permission_denied() => Self::NoPerm,
             Error::NoDaemon { .. } | Error::Connect { .. } | Error::Gone { .. } => Self::Unavailable,
-            Error::Version(_) | Error::Codec(_) | Error::Announced(_) => Self::Protocol,
+            // The spec does not fit into a message.
+            Error::Codec(_) => Self::No,
+            Error::Version(_) | Error::Announced(_) => Self::Protocol,
             Error::TimedOut { .. } => Self::TempFail,
             Error::Socket(_) => Self::Unavailable,
             _ => Self::Software,

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use echo::ids::{ClientId, TableId};
 use echo::spec::TableSpec;
 use echo::table::store::{Store, StoreError};
+use echo::wire::codec;
 use echo::wire::message::{Answer, EndReason, Event, Refusal, RefusalKind};
 use tracing::{info, warn};
 
@@ -17,8 +18,9 @@ const PROGRESS: u64 = 8 << 30;
 
 impl Supervisor {
     pub(super) fn create_table(&mut self, id: ClientId, call_id: u32, spec: TableSpec) -> Option<Answer> {
-        if let Err(error) = spec.validate() {
-            return Some(Answer::Refused(refusal(RefusalKind::InvalidSpec, error.to_string())));
+        let valid = spec.validate().map_err(|error| error.to_string());
+        if let Err(why) = valid.and_then(|()| codec::check_spec(&spec).map_err(|error| error.to_string())) {
+            return Some(Answer::Refused(refusal(RefusalKind::InvalidSpec, why)));
         }
         if let Ok(table) = self.named(&spec.name) {
             let result = self
@@ -34,6 +36,10 @@ impl Supervisor {
             if let Err(refusal) = same_spec(&building.spec.diff(&spec), &spec.name) {
                 return Some(Answer::Refused(refusal));
             }
+            if building.waiting.iter().any(|&(client, _)| client == id) {
+                let message = format!("this client waits for table {:?} already", spec.name);
+                return Some(Answer::Refused(refusal(RefusalKind::Limit, message)));
+            }
             building.waiting.push((id, call_id));
             return None;
         }
@@ -43,6 +49,12 @@ impl Supervisor {
         if self.tables.len() + self.building.len() >= self.limits.tables {
             let limit = self.limits.tables;
             let message = format!("there are {limit} tables already, which is the limit: drop one");
+            return Some(Answer::Refused(refusal(RefusalKind::Limit, message)));
+        }
+        let of_uid = self.tables.values().filter(|table| table.uid == uid).count()
+            + self.building.values().filter(|building| building.uid == uid).count();
+        if of_uid >= self.limits.tables_per_uid {
+            let message = format!("uid {uid} has {of_uid} tables already, which is the limit: drop one");
             return Some(Answer::Refused(refusal(RefusalKind::Limit, message)));
         }
         self.build(spec, uid, vec![(id, call_id)]);
@@ -69,10 +81,12 @@ impl Supervisor {
     fn build(&mut self, spec: TableSpec, uid: u32, waiting: Vec<(ClientId, u32)>) {
         let (governor, inputs, threads) =
             (self.governor.clone(), self.inputs.clone(), self.limits.prefault_threads);
+        let burials = self.burials.clone();
         let name = spec.name.clone();
         self.building.insert(name.clone(), Building { spec: spec.clone(), uid, waiting });
         // Making gigabytes resident takes seconds: not here.
         tokio::task::spawn_blocking(move || {
+            burials.wait();
             let progress = progress(spec.name.clone());
             let result = Store::create(&spec, &governor, uid, threads, progress).map(Box::new);
             // If the supervisor is gone, so is the table.
@@ -128,9 +142,12 @@ impl Supervisor {
 
     /// A dropped table's memory is given back when nobody has it mapped.
     pub(super) fn forget_if_unused(&mut self, id: TableId) {
+        if !self.tables.get(&id).is_some_and(|table| table.dropped) {
+            return;
+        }
         let used = self.clients.values().any(|client| client.members.values().any(|m| m.table == id));
-        if !used && self.tables.get(&id).is_some_and(|table| table.dropped) {
-            self.tables.remove(&id);
+        if !used && let Some(table) = self.tables.remove(&id) {
+            self.burials.bury(table);
         }
     }
 }

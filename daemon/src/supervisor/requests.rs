@@ -15,6 +15,10 @@ use crate::view;
 
 impl Supervisor {
     pub(super) fn request(&mut self, id: ClientId, request: Request) {
+        // What it sent before its goodbye, or its death, may be handled after it.
+        if self.clients.get(&id).is_none_or(|client| client.gone.is_some()) {
+            return;
+        }
         match request {
             Request::Call { id: call_id, call } => {
                 if let Some(answer) = self.call(id, call_id, call) {
@@ -116,7 +120,7 @@ impl Supervisor {
             }
             (Some(prefetch), _) if prefetch == 0 || prefetch > MAX_PREFETCH => {
                 let message = format!("prefetch is {prefetch}, it must be 1 to {MAX_PREFETCH}");
-                return Err(refusal(RefusalKind::Limit, message));
+                return Err(refusal(RefusalKind::Invalid, message));
             }
             _ => {}
         }

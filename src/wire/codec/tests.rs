@@ -137,8 +137,21 @@ fn an_attachment_of_the_most_arrays_fits() {
     let path = |i: usize| format!("observations/leaf{i:04}");
     let arrays = (0..MAX_ARRAYS).map(|i| ArraySpec::new(path(i), DType::F32, [84, 84])).collect();
     let attached = Answer::Attached(attachment(TableSpec::new("t", arrays, 256, 8)));
-    let bytes = encode_event(&Event::Answer { id: u32::MAX, answer: attached }).unwrap();
+    let event = Event::Answer { id: u32::MAX, answer: attached };
+    let bytes = encode_event(&event).unwrap();
     assert!(bytes.len() <= MAX_MESSAGE, "{}", bytes.len());
+    assert_eq!(decode_event(&bytes).unwrap(), event);
+}
+
+#[test]
+fn the_largest_message_is_read_again() {
+    // Many short strings: the decoder counts eight bytes for each length.
+    let arrays: Vec<_> =
+        (0..MAX_ARRAYS).map(|i| ArraySpec::new(format!("{i:0>42}"), DType::F32, [84, 84])).collect();
+    let spec = TableSpec::new("t", arrays, 256, 8);
+    check_spec(&spec).unwrap();
+    let request = Request::Call { id: 1, call: Call::CreateTable(spec) };
+    assert_eq!(decode_request(&encode_request(&request).unwrap()).unwrap(), request);
 }
 
 #[test]

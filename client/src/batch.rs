@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use echo::ids::{BlockIndex, BlockSeq, LeaseToken};
-use echo::memory::fork::forked;
 use echo::spec::{ArraySpec, DType};
 
 use crate::element::Element;
@@ -58,7 +57,10 @@ impl Batch {
     /// # Panics
     /// If the table has no such array, or in a process that was forked from the one that reads.
     pub fn array(&self, array: usize) -> ArrayView<'_> {
-        assert!(!forked(), "the memory of this batch is that of the process that reads, not of a forked one");
+        assert!(
+            !self.attached.is_elsewhere(),
+            "the memory of this batch is that of the process that reads, not of a forked one"
+        );
         let table = self.attached.table();
         let first = u64::from(self.block.get()) * u64::from(table.spec.batch_size);
         let (start, bytes) = table.arrays.range_ptr(array, table.slot(first), self.samples);

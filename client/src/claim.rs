@@ -1,6 +1,5 @@
 //! Room for samples that are filled in place.
 
-use echo::memory::fork::forked;
 use echo::ring::claim::Claim as Claimed;
 
 use crate::element::Element;
@@ -32,7 +31,7 @@ impl<'a> Claim<'a> {
     /// If the table has no such array, or in a process that was forked from the one that claimed.
     pub fn array_mut(&mut self, array: usize) -> &mut [u8] {
         assert!(
-            !forked(),
+            !self.writer.is_elsewhere(),
             "the memory of this claim is that of the process that claimed, not of a forked one"
         );
         let table = self.writer.table();

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use echo::ids::{LeaseToken, MemberId};
-use echo::memory::fork::forked;
+use echo::memory::fork::Birthplace;
 use echo::memory::memfd::Sealed;
 use echo::memory::{Access, Mapping};
 use echo::ring::record::{ClientPage, Record};
@@ -38,6 +38,7 @@ const LONG: Duration = Duration::from_secs(10);
 
 /// A connection.
 pub(crate) struct Connection {
+    birthplace: Birthplace,
     shared: Arc<Shared>,
     page: ClientPage,
     welcome: Welcome,
@@ -101,7 +102,14 @@ impl Connection {
             .stack_size(STACK)
             .spawn(move || listening.listen())
             .map_err(Error::Thread)?;
-        Ok(Self { shared, page, welcome, timeout, listener: Some(listener) })
+        let birthplace = Birthplace::here();
+        Ok(Self { birthplace, shared, page, welcome, timeout, listener: Some(listener) })
+    }
+
+    /// Whether this process was forked from the one that connected: nothing of the connection is to be touched then.
+    #[inline]
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.birthplace.is_elsewhere()
     }
 
     /// What the daemon said at the beginning.
@@ -155,7 +163,7 @@ impl Connection {
 
     /// Sends a call, and keeps a place for its answer before that can come.
     fn send_call(&self, call: Call, answered: bool) -> Result<u32> {
-        if forked() {
+        if self.is_elsewhere() {
             return Err(Error::Forked);
         }
         let id = {
@@ -195,7 +203,7 @@ impl Connection {
 
     /// A member's memory is unmapped.
     pub(crate) fn detach(&self, member: MemberId) {
-        if forked() {
+        if self.is_elsewhere() {
             return;
         }
         self.shared.state().inboxes.remove(&member);
@@ -213,7 +221,7 @@ impl State {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if forked() {
+        if self.is_elsewhere() {
             return;
         }
         // All members are detached: they hold the connection. A daemon that cannot be told sees the socket close.

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use echo::ids::{BlockIndex, BlockSeq, LeaseToken, MemberId};
-use echo::memory::fork::forked;
 use echo::ring::ready::{self, Readiness};
 use echo::spec::TableSpec;
 use echo::sync::MAX_WORDS;
@@ -189,6 +188,10 @@ enum Peek {
 }
 
 impl Attached {
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.connection.is_elsewhere()
+    }
+
     pub(crate) fn table(&self) -> &Table {
         self.table.as_ref().expect("mapped until it is dropped")
     }
@@ -224,7 +227,7 @@ impl Attached {
 
     fn inbox_state(&self) -> Result<std::sync::MutexGuard<'_, InboxState>> {
         // Before the lock: in a child, another thread of the parent may hold it for ever.
-        if forked() { Err(Error::Forked) } else { Ok(self.inbox.state()) }
+        if self.connection.is_elsewhere() { Err(Error::Forked) } else { Ok(self.inbox.state()) }
     }
 
     /// The first grant that will come to something, and how far it is.
@@ -265,7 +268,7 @@ impl Attached {
 
     /// A batch is given back.
     pub(crate) fn give_back(&self, token: LeaseToken) {
-        if forked() {
+        if self.connection.is_elsewhere() {
             return;
         }
         {
@@ -305,7 +308,7 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        if forked() {
+        if self.connection.is_elsewhere() {
             return;
         }
         let tokens = self.inbox.state().take_returned(true);

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use echo::ids::MemberId;
-use echo::memory::fork::forked;
 use echo::ring::claim::{Attempt, Claim as Claimed, Claimer};
 use echo::ring::commit::commit;
 use echo::ring::record::{Record, RecordedClaim};
@@ -235,7 +234,7 @@ impl Writer {
 
     /// One attempt to claim, without waiting.
     fn attempt(&mut self, wanted: u32) -> Result<Attempt> {
-        if forked() {
+        if self.attached.connection.is_elsewhere() {
             return Err(Error::Forked);
         }
         let (table, record) = (self.attached.table(), self.attached.record());
@@ -308,7 +307,7 @@ impl Writer {
 
     /// Commits what was claimed and written.
     pub(crate) fn commit(&mut self, claimed: &Claimed) -> Result<()> {
-        if forked() {
+        if self.attached.connection.is_elsewhere() {
             return Err(Error::Forked);
         }
         let record = self.attached.record();
@@ -325,7 +324,7 @@ impl Writer {
 
     /// Gives up what was claimed.
     pub(crate) fn abandon(&mut self, claimed: &Claimed) {
-        if forked() {
+        if self.attached.connection.is_elsewhere() {
             return;
         }
         self.give_up(RecordedClaim { position: claimed.position, length: claimed.length, dropped: false });
@@ -339,6 +338,10 @@ impl Writer {
         self.dropping = true;
         // A daemon that cannot be told finds the mark when it looks.
         let _ = self.attached.connection.tell(Call::DropClaim { member: self.attached.member });
+    }
+
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.attached.connection.is_elsewhere()
     }
 
     pub(crate) fn table(&self) -> &Table {

@@ -126,13 +126,19 @@ impl Supervisor {
     /// Handles inputs until it is told to drain, and has.
     pub async fn run(mut self, mut inputs: mpsc::Receiver<Input>) {
         let mut next_tick = Instant::now() + TICK;
+        let mut next_full_tick = next_tick;
         loop {
             tokio::select! {
                 biased;
                 () = tokio::time::sleep_until(next_tick.into()) => {
-                    self.tick();
+                    if Instant::now() >= next_full_tick {
+                        self.tick();
+                        next_full_tick = Instant::now() + TICK;
+                    } else {
+                        self.tick_unsettled();
+                    }
                     let busy = self.tables.values().any(|table| table.store.queue().is_unsettled());
-                    next_tick = Instant::now() + if busy { BUSY_TICK } else { TICK };
+                    next_tick = if busy { next_full_tick.min(Instant::now() + BUSY_TICK) } else { next_full_tick };
                     if self.is_drained() {
                         break;
                     }
@@ -365,6 +371,7 @@ impl Supervisor {
         }
     }
 
+    /// Looks at everything.
     fn tick(&mut self) {
         let now = self.now();
         for id in self.tables.keys().copied().collect::<Vec<_>>() {
@@ -373,6 +380,19 @@ impl Supervisor {
                 table.observe(now);
             }
         }
+        self.detach_leaving();
+    }
+
+    /// Looks at the tables that wait for something to be settled.
+    fn tick_unsettled(&mut self) {
+        let unsettled = self.tables.iter().filter(|(_, table)| table.store.queue().is_unsettled());
+        for id in unsettled.map(|(&id, _)| id).collect::<Vec<_>>() {
+            self.tick_table(id);
+        }
+        self.detach_leaving();
+    }
+
+    fn detach_leaving(&mut self) {
         let leaving: Vec<(ClientId, MemberId)> = self
             .clients
             .values()

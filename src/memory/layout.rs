@@ -49,7 +49,9 @@ impl DataLayout {
             let mut place = ArrayPlace { offset: 0, slot_bytes, max_bytes };
             let align = if place.is_large() { huge_page() } else { syscalls::page_size() } as u64;
             place.offset = bytes.checked_next_multiple_of(align).ok_or_else(too_large)?;
-            bytes = place.offset.checked_add(max_bytes).ok_or_else(too_large)?;
+            // A large array is committed in huge pages, the last of which must not reach into the next array.
+            let room = max_bytes.checked_next_multiple_of(align).ok_or_else(too_large)?;
+            bytes = place.offset.checked_add(room).ok_or_else(too_large)?;
             places.push(place);
         }
         let bytes = bytes.max(1).checked_next_multiple_of(huge_page() as u64).ok_or_else(too_large)?;

@@ -6,8 +6,9 @@ use std::ptr::NonNull;
 use rustix::mm::{Advice, ProtFlags};
 
 use crate::memory::error::MemoryError;
+use crate::memory::fork::Birthplace;
 use crate::memory::shared::Filling;
-use crate::memory::{fork, syscalls};
+use crate::memory::syscalls;
 
 /// What may be done to a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +33,7 @@ impl Access {
 pub struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
+    birthplace: Birthplace,
 }
 
 // SAFETY: addresses are good in every thread; what is behind them is accessed by atomics or system calls.
@@ -45,11 +47,10 @@ impl Mapping {
     /// # Errors
     /// If the kernel refuses it, or `bytes` is 0.
     pub fn new(fd: &impl AsFd, bytes: usize, access: Access) -> Result<Self, MemoryError> {
-        fork::mark();
         let address = syscalls::map_file(fd, bytes, access.prot())
             .map_err(MemoryError::os("map a memory file", bytes as u64))?;
         let base = NonNull::new(address as *mut u8).expect("the kernel maps nothing at 0 unasked");
-        let mapping = Self { base, bytes };
+        let mapping = Self { base, bytes, birthplace: Birthplace::here() };
         for advice in [Advice::LinuxDontFork, Advice::LinuxDontDump] {
             // SAFETY: mapped just now; neither changes content.
             unsafe { syscalls::advise(address, bytes, advice) }
@@ -88,7 +89,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if fork::forked() {
+        if self.birthplace.is_elsewhere() {
             return;
         }
         // SAFETY: mapped by `new` in this process, and whoever took the base borrowed the mapping.

@@ -1,13 +1,15 @@
 //! A range of addresses, reserved without memory and filled in parts.
 
 use crate::memory::error::MemoryError;
-use crate::memory::{fork, syscalls};
+use crate::memory::fork::Birthplace;
+use crate::memory::syscalls;
 
 /// The range. Whatever is mapped into it goes when it is dropped.
 #[derive(Debug)]
 pub struct AddressRange {
     start: usize,
     bytes: usize,
+    birthplace: Birthplace,
 }
 
 impl AddressRange {
@@ -16,7 +18,6 @@ impl AddressRange {
     /// # Errors
     /// If there are none.
     pub fn reserve(bytes: usize, align: usize) -> Result<Self, MemoryError> {
-        fork::mark();
         let page = syscalls::page_size();
         let refused = || MemoryError::os("reserve addresses", bytes as u64);
         let bytes = bytes.max(1).checked_next_multiple_of(page);
@@ -35,7 +36,7 @@ impl AddressRange {
             // SAFETY: as above.
             unsafe { syscalls::unmap(start + bytes, after) };
         }
-        Ok(Self { start, bytes })
+        Ok(Self { start, bytes, birthplace: Birthplace::here() })
     }
 
     /// Its first address.
@@ -61,7 +62,7 @@ impl AddressRange {
 
 impl Drop for AddressRange {
     fn drop(&mut self) {
-        if fork::forked() {
+        if self.birthplace.is_elsewhere() {
             return;
         }
         // SAFETY: reserved by `reserve` in this process; whoever took addresses of it holds it.

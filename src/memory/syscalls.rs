@@ -151,8 +151,14 @@ pub unsafe fn populate(
     }
     thread::scope(|scope| {
         let populate_chunks = &populate_chunks;
-        let workers: Vec<_> =
-            (0..chunks).step_by(each).map(|first| scope.spawn(move || populate_chunks(first))).collect();
+        let mut workers = Vec::new();
+        for first in (0..chunks).step_by(each) {
+            match thread::Builder::new().spawn_scoped(scope, move || populate_chunks(first)) {
+                Ok(worker) => workers.push(worker),
+                // No more threads: it takes longer.
+                Err(_) => populate_chunks(first)?,
+            }
+        }
         workers.into_iter().try_for_each(|worker| worker.join().unwrap_or(Err(Errno::IO)))
     })
 }

@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use crate::ids::{BlockIndex, BlockSeq, Position};
 use crate::ring::control::{CLOSED, Control, POSITION_END};
+use crate::ring::ready::ReadyWord;
 use crate::ring::record::{MAX_CLAIM, Record, RecordedClaim};
 use crate::ring::space;
 use crate::sync::Ordering;
@@ -130,7 +131,7 @@ impl Claimer {
     /// Tries to claim a hole that is offered.
     fn try_hole(&self, control: &Control, record: Record<'_>) -> Result<Hole, ClaimError> {
         for entry in 0..control.geometry().refill_len() {
-            // acquire: pairs with the release in `reclaim::offer`; makes the entry's block visible
+            // acquire: pairs with the release in `reclaim::offer`
             let offered = control.refill(entry).load(Ordering::Acquire);
             if offered == 0 {
                 continue;
@@ -138,6 +139,15 @@ impl Claimer {
             let block = self.checked(control.refill_block(entry).load(Ordering::Relaxed))?;
             // A worker can write anything here, and so harm its own table; the arithmetic must hold all the same.
             let position = Position(offered.min(POSITION_END) - 1);
+            // The entry may have been taken by now, and another hole offered in it: the block would be that one's,
+            // and the CAS below would still succeed if ours is offered there a second time. A sequence has one block
+            // for all its life, so the block whose word carries it is the right one.
+            // Relaxed: a stale word is of an earlier life of that block, and no block has a sequence twice.
+            let ready = control.ready(block).load(Ordering::Relaxed);
+            if ReadyWord::decode(ready).is_none_or(|ready| ready.seq != control.geometry().seq(position)) {
+                // What was offered meanwhile bumps `space` after it, and is looked at then.
+                continue;
+            }
             let recorded = RecordedClaim { position, length: 1, dropped: false };
             // release, and acq-rel: as for the cursor
             record.claim().store(recorded.encode(), Ordering::Release);

@@ -11,7 +11,7 @@
 //! words are full, since a reader that finds full words looks at the length next.
 
 use crate::ids::{BlockIndex, BlockSeq};
-use crate::ring::control::{Control, RETIRED};
+use crate::ring::control::Control;
 use crate::ring::ready::{self, Completion};
 use crate::sync::Ordering;
 
@@ -41,8 +41,9 @@ pub fn complete(control: &Control, block: BlockIndex, seq: BlockSeq, length: u32
     control.length(block).store(length, Ordering::Release);
     let geometry = control.geometry();
     for word in 0..geometry.words_per_block() {
-        // release: pairs with the acquire in `Control::is_full`
-        control.commits(block, word).fetch_or(geometry.full_word(word) & !RETIRED, Ordering::Release);
+        // release: pairs with the acquire in `Control::is_full`. A store: nobody else writes the word any more, and
+        // what a worker spoilt in it is gone.
+        control.commits(block, word).store(geometry.full_word(word), Ordering::Release);
     }
     ready::complete(control, block, seq)
 }

@@ -74,8 +74,9 @@ impl Queue {
 
     /// Ends the table for all who are attached, delivered or not.
     pub fn end_all(&mut self, reason: EndReason, actions: &mut Vec<Action>) {
-        fill_ring::close(&self.control);
+        // The phase first, as in `close`.
         self.set_phase(Phase::Closed(reason));
+        fill_ring::close(&self.control);
         for reader in self.readers.values_mut() {
             reader.ended = true;
         }
@@ -109,16 +110,20 @@ impl Queue {
         if !self.writers.values().all(Writer::is_idle) {
             return Ok(());
         }
-        self.deliver_what_is_left(mover)?;
+        if !self.deliver_what_is_left(mover)? {
+            return Ok(());
+        }
         self.forget_orphans();
         self.set_phase(Phase::Closed(reason));
         self.grant(actions);
         Ok(())
     }
 
-    /// Completes every block that has samples, and frees the others. Nobody writes any more.
-    fn deliver_what_is_left(&mut self, mover: &mut dyn MoveSamples) -> Result<(), Poison> {
+    /// Completes every block that has samples, and frees the others. Nobody writes any more. False if there is more
+    /// to be moved than in one turn.
+    fn deliver_what_is_left(&mut self, mover: &mut dyn MoveSamples) -> Result<bool, Poison> {
         let cursor = self.cursor()?;
+        let mut moves = mover.moves_a_turn();
         for (seq, block) in self.live.clone() {
             let claimed = self.geometry().first(seq).0 < cursor;
             match self.ledger.block_use(block) {
@@ -129,10 +134,16 @@ impl Queue {
                 }
                 BlockUse::Live if claimed => {
                     self.ledger.set_finishing(block, &finish::counted(&self.control, block));
-                    self.finish_block(block, seq, mover)?;
+                    if !self.finish_block(block, seq, mover, &mut moves)? {
+                        return Ok(false);
+                    }
                 }
-                // A daemon died on the way; the moves do no harm a second time.
-                BlockUse::Finishing => self.finish_block(block, seq, mover)?,
+                // In a turn before, or by a daemon that died on the way: the moves do no harm a second time.
+                BlockUse::Finishing => {
+                    if !self.finish_block(block, seq, mover, &mut moves)? {
+                        return Ok(false);
+                    }
+                }
                 BlockUse::Live => self.give_up(block, seq),
                 // A daemon may have died between the record and the words.
                 BlockUse::Short => {
@@ -141,7 +152,7 @@ impl Queue {
                 BlockUse::Free => {}
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn finish_block(
@@ -149,25 +160,34 @@ impl Queue {
         block: BlockIndex,
         seq: BlockSeq,
         mover: &mut dyn MoveSamples,
-    ) -> Result<(), Poison> {
+        moves: &mut usize,
+    ) -> Result<bool, Poison> {
         let counted = self.ledger.counted(block);
         let length: u32 = counted.iter().map(|bits| bits.count_ones()).sum();
         if length == 0 {
             self.give_up(block, seq);
-            return Ok(());
+            return Ok(true);
         }
-        for (from, to) in finish::moves(&counted, self.geometry().bits_per_word()) {
+        for (from, to) in
+            finish::moves(&counted, self.geometry().bits_per_word()).into_iter().skip(self.moved)
+        {
+            if *moves == 0 {
+                return Ok(false);
+            }
             mover.move_sample(block, from, to).map_err(|error| Poison::Move {
                 block: block.get(),
                 from,
                 to,
                 why: error.to_string(),
             })?;
+            self.moved += 1;
+            *moves -= 1;
         }
+        self.moved = 0;
         // The record first: once the words are full, the bits no longer say how many samples there are.
         self.ledger.set_short(block, length);
         finish::complete(&self.control, block, seq, length);
-        Ok(())
+        Ok(true)
     }
 
     /// A block without a sample: its reader hears that nothing will come of it.

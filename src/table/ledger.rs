@@ -128,7 +128,8 @@ impl Ledger {
         Self::refill_at(geometry) + geometry.refill_len() as usize
     }
 
-    // Relaxed everywhere: one process uses the region at a time, and its successor starts behind its end.
+    // One process uses the region at a time, and its successor starts behind its end: loads are relaxed. Stores are
+    // releases, so that the compiler keeps them in the order in which they stand: a daemon may die between any two.
     fn word(&self, index: usize) -> &AtomicU64 {
         self.words.u64(index * 8)
     }
@@ -138,7 +139,7 @@ impl Ledger {
     }
 
     fn set(&self, index: usize, value: u64) {
-        self.word(index).store(value, Ordering::Relaxed);
+        self.word(index).store(value, Ordering::Release);
     }
 
     fn add(&self, index: usize, value: u64) {
@@ -152,6 +153,11 @@ impl Ledger {
     /// Lets go of the region, for the next who opens it.
     pub fn into_words(self) -> Words {
         self.words
+    }
+
+    /// A block with the sequence before this one lives.
+    pub fn set_next_seq_at_least(&self, seq: BlockSeq) {
+        self.set(NEXT_SEQ, self.get(NEXT_SEQ).max(seq.0));
     }
 
     /// The next sequence to be published.
@@ -255,8 +261,9 @@ impl Ledger {
 
     /// A block is in nobody's hands.
     pub fn set_free(&self, block: BlockIndex) {
-        self.clear_grant(block);
+        // In this order: a block that is free has no grant, whatever stands there.
         self.set(self.block_at(block), BlockUse::Free as u64);
+        self.clear_grant(block);
     }
 
     /// These are a block's samples. Before any of them moves.

@@ -5,7 +5,8 @@
 //! nobody answers for its positions; and it is forgotten only when each position is committed, offered to
 //! others, or was never claimed.
 
-use crate::ids::{BlockIndex, Position};
+use crate::ids::{BlockIndex, BlockSeq, Position};
+use crate::ring::control::Geometry;
 use crate::ring::reclaim::{self, Finding};
 use crate::ring::record::RecordedClaim;
 use crate::ring::{ready, space};
@@ -26,9 +27,22 @@ pub struct Orphan {
 
 impl Orphan {
     /// What the private record keeps there, if anything.
-    pub fn kept(index: usize, word: u64) -> Option<Self> {
-        RecordedClaim::decode(word).map(|claim| Self { index, claim, settled: 0 })
+    pub fn kept(index: usize, word: u64, geometry: &Geometry) -> Option<Self> {
+        let mut claim = RecordedClaim::decode(word)?;
+        // No claim crosses a block's end. One that says so is believed up to there.
+        claim.length = claim.length.min(geometry.block_slots() - geometry.slot(claim.position));
+        Some(Self { index, claim, settled: 0 })
     }
+}
+
+/// What became of a position.
+enum Settled {
+    /// It must be looked at again.
+    Later,
+    /// It is in its batch.
+    Committed,
+    /// It is offered, or nobody had it.
+    Otherwise,
 }
 
 impl Queue {
@@ -46,14 +60,16 @@ impl Queue {
 
     /// Keeps claims as orphaned, all or none.
     pub(super) fn keep_orphans(&mut self, words: &[u64]) -> bool {
-        // One that is kept already is not kept twice: a worker that says the same again and again fills nothing.
-        let is_kept = |word: u64| (0..ORPHANS).any(|index| self.ledger.orphan(index) == word);
-        let mut claims: Vec<u64> = words
-            .iter()
-            .copied()
-            .filter(|&word| RecordedClaim::decode(word).is_some() && !is_kept(word))
-            .collect();
+        let mut claims: Vec<u64> =
+            words.iter().copied().filter(|&word| RecordedClaim::decode(word).is_some()).collect();
+        claims.sort_unstable();
         claims.dedup();
+        // One that is kept already is not kept twice, so that one who says the same again and again fills nothing. It
+        // is settled from its beginning: what nobody had claimed then may have been claimed by this one.
+        claims.retain(|&word| {
+            let kept = self.orphans.iter_mut().find(|orphan| self.ledger.orphan(orphan.index) == word);
+            kept.map(|orphan| orphan.settled = 0).is_none()
+        });
         let free: Vec<usize> =
             (0..ORPHANS).filter(|&index| self.ledger.orphan(index) == 0).take(claims.len()).collect();
         if free.len() < claims.len() {
@@ -61,7 +77,7 @@ impl Queue {
         }
         for (index, word) in free.into_iter().zip(claims) {
             self.ledger.set_orphan(index, word);
-            self.orphans.extend(Orphan::kept(index, word));
+            self.orphans.extend(Orphan::kept(index, word, self.control.geometry()));
         }
         true
     }
@@ -70,11 +86,9 @@ impl Queue {
     pub fn drop_claim(&mut self, key: MemberKey) -> Result<(), Violation> {
         let writer = self.writers.get(&key).ok_or(Violation::NoMember(key))?;
         let word = writer.record().claim().load(Ordering::Acquire);
-        match RecordedClaim::decode(word) {
-            Some(claim) if claim.dropped => self.take_over(key, word),
-            Some(_) => return Err(Violation::NotDropped),
-            // A tick came first.
-            None => {}
+        // Otherwise a tick came first, and the writer may have claimed again.
+        if RecordedClaim::decode(word).is_some_and(|claim| claim.dropped) {
+            self.take_over(key, word);
         }
         self.settle_orphans();
         Ok(())
@@ -100,6 +114,8 @@ impl Queue {
         {
             // release: pairs with the writer's look before its next claim
             writer.record().claim().store(0, Ordering::Release);
+            // Which it sleeps for.
+            space::announce(&self.control);
         }
     }
 
@@ -107,41 +123,52 @@ impl Queue {
     pub fn settle_orphans(&mut self) {
         let mut orphans = std::mem::take(&mut self.orphans);
         orphans.retain_mut(|orphan| {
+            let mut committed = false;
             while orphan.settled < orphan.claim.length {
                 let position = Position(orphan.claim.position.0 + u64::from(orphan.settled));
-                if !self.settle(position) {
-                    return true;
+                match self.settle(position) {
+                    Settled::Later => break,
+                    Settled::Committed => committed = true,
+                    Settled::Otherwise => {}
                 }
                 orphan.settled += 1;
             }
-            self.ledger.set_orphan(orphan.index, 0);
-            false
+            if committed {
+                self.complete_for_the_dead(self.geometry().seq(orphan.claim.position));
+            }
+            let is_settled = orphan.settled == orphan.claim.length;
+            if is_settled {
+                self.ledger.set_orphan(orphan.index, 0);
+            }
+            !is_settled
         });
         self.orphans = orphans;
     }
 
-    /// Whether nobody needs to look at the position again.
-    fn settle(&mut self, position: Position) -> bool {
+    fn settle(&mut self, position: Position) -> Settled {
         // Positions are looked up here and never through `fill`, which may be another lap's by now.
         let Some(&block) = self.live.get(&self.geometry().seq(position)) else {
-            return true;
+            return Settled::Otherwise;
         };
         let held = || self.writers.values().flat_map(Writer::held);
         match reclaim::find(&self.control, position, block, held) {
-            Finding::NotClaimed | Finding::Offered => true,
-            Finding::Covered => false,
-            Finding::Committed => {
-                // The dead worker may have been the one to complete the block, or to wake its reader. The
-                // fence stands in for the one that it did not come to, between its commit, which we have
-                // seen, and its look at the other words: pairs with the fence in `commit`.
-                fence(Ordering::SeqCst);
-                if self.control.is_full(block) {
-                    ready::complete(&self.control, block, self.geometry().seq(position));
-                    ready::wake(&self.control, block);
-                }
-                true
-            }
-            Finding::Hole => self.offer(position, block),
+            Finding::NotClaimed | Finding::Offered => Settled::Otherwise,
+            Finding::Covered => Settled::Later,
+            Finding::Committed => Settled::Committed,
+            Finding::Hole if self.offer(position, block) => Settled::Otherwise,
+            Finding::Hole => Settled::Later,
+        }
+    }
+
+    /// The dead worker may have been the one to complete the block, or to wake its reader.
+    fn complete_for_the_dead(&self, seq: BlockSeq) {
+        let Some(&block) = self.live.get(&seq) else { return };
+        // The fence stands in for the one that it did not come to, between its commit, which we have seen, and its
+        // look at the other words: pairs with the fence in `commit`.
+        fence(Ordering::SeqCst);
+        if self.control.is_full(block) {
+            ready::complete(&self.control, block, seq);
+            ready::wake(&self.control, block);
         }
     }
 

@@ -66,20 +66,20 @@ pub enum Poison {
     Move { block: u32, from: u32, to: u32, why: String },
     #[error("the state of block {block} is {got:#x}, which is not its sequence {seq}")]
     State { block: u32, seq: u64, got: u64 },
+    #[error("batch {seq} was given back before block {block} was complete: its reader or a worker spoilt it")]
+    Incomplete { block: u32, seq: u64 },
     #[error("no lease token could be made: {0}")]
     Tokens(String),
+    #[error("it was so before this daemon took it over")]
+    Before,
 }
 
 /// A client asked for what it has no right to.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[expect(missing_docs, reason = "the messages say it all")]
 pub enum Violation {
-    #[error("block {block} was given back before it was complete")]
-    Incomplete { block: u32 },
     #[error("member {0} is not attached to this table")]
     NoMember(MemberKey),
-    #[error("the writer's record is not marked as dropped")]
-    NotDropped,
 }
 
 /// Why a table cannot be taken over.
@@ -109,6 +109,8 @@ pub struct Queue {
     by_token: HashMap<LeaseToken, BlockIndex>,
     tokens: Tokens,
     turn: u64,
+    /// Samples of the block that is being finished that have been moved.
+    pub(super) moved: usize,
 }
 
 impl Queue {
@@ -133,6 +135,8 @@ impl Queue {
                 continue;
             }
             let seq = queue.ledger.seq(block);
+            // The last daemon may have died between the two.
+            queue.ledger.set_next_seq_at_least(BlockSeq(seq.0 + 1));
             let word = queue.control.ready(block).load(Ordering::Acquire);
             if ready::ReadyWord::decode(word).is_none_or(|ready| ready.seq != seq) {
                 return Err(Poison::State { block: block.get(), seq: seq.0, got: word }.into());
@@ -152,10 +156,14 @@ impl Queue {
                 None => drop(queue.ungranted.insert(seq, block)),
             }
         }
-        queue.orphans =
-            (0..ORPHANS).filter_map(|index| Orphan::kept(index, queue.ledger.orphan(index))).collect();
+        queue.orphans = (0..ORPHANS)
+            .filter_map(|index| Orphan::kept(index, queue.ledger.orphan(index), queue.control.geometry()))
+            .collect();
         // The last daemon may have died between its record and the limit, or before it woke anybody.
         fill_ring::raise_limit(&queue.control, queue.ledger.next_seq());
+        if queue.phase == Phase::Closed(EndReason::Poisoned) {
+            queue.poison = Some(Poison::Before);
+        }
         if queue.phase == Phase::Open {
             queue.publish();
         }
@@ -177,6 +185,7 @@ impl Queue {
             by_token: HashMap::new(),
             tokens,
             turn: 0,
+            moved: 0,
         }
     }
 
@@ -296,22 +305,27 @@ impl Queue {
         if !self.readers.contains_key(&key) {
             return Err(Violation::NoMember(key));
         }
-        let result = tokens.iter().try_for_each(|token| self.release_one(key, token));
+        // A batch that was not complete is no right of anybody's, but the reader may have seen what a worker spoilt:
+        // its other tables must not suffer for it.
+        if let Err(poison) = tokens.iter().try_for_each(|token| self.release_one(key, token)) {
+            self.poisoned(poison, actions);
+            return Ok(());
+        }
         if self.phase == Phase::Open {
             self.publish();
         }
         self.grant(actions);
-        result
+        Ok(())
     }
 
-    fn release_one(&mut self, key: MemberKey, token: &LeaseToken) -> Result<(), Violation> {
+    fn release_one(&mut self, key: MemberKey, token: &LeaseToken) -> Result<(), Poison> {
         let Some(&block) = self.by_token.get(token) else { return Ok(()) };
         if self.ledger.grant(block).is_none_or(|grant| grant.reader != key) {
             return Ok(());
         }
         // Until every slot is committed some worker may be writing, and the block must not go round.
         if !self.control.is_full(block) {
-            return Err(Violation::Incomplete { block: block.get() });
+            return Err(Poison::Incomplete { block: block.get(), seq: self.ledger.seq(block).0 });
         }
         self.by_token.remove(token);
         let length = self.ledger.length(block);
@@ -366,7 +380,8 @@ impl Queue {
         let mut granted: BTreeMap<MemberKey, Vec<Grant>> = BTreeMap::new();
         while let Some((&seq, &block)) = self.ungranted.first_key_value() {
             let wanting = self.readers.iter_mut().filter(|(_, reader)| reader.wants());
-            let Some((&key, reader)) = wanting.min_by_key(|(_, reader)| (reader.held, reader.turn)) else {
+            let first = |reader: &Reader| (reader.ended, reader.held, reader.turn);
+            let Some((&key, reader)) = wanting.min_by_key(|(_, reader)| first(reader)) else {
                 break;
             };
             let token = match (self.tokens)() {
@@ -408,7 +423,6 @@ impl Queue {
     pub(super) fn poisoned(&mut self, poison: Poison, actions: &mut Vec<Action>) {
         if self.poison.is_none() {
             self.poison = Some(poison);
-            fill_ring::close(&self.control);
             self.end_all(EndReason::Poisoned, actions);
         }
     }
@@ -482,6 +496,9 @@ impl Queue {
 
 /// How a table's samples are moved within a block, when it ends.
 pub trait MoveSamples {
+    /// How many may be copied in one turn, at least one: others wait meanwhile.
+    fn moves_a_turn(&self) -> usize;
+
     /// Copies one sample of every array from one slot of the block to another.
     fn move_sample(&mut self, block: BlockIndex, from: u32, to: u32) -> io::Result<()>;
 }

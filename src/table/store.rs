@@ -28,6 +28,10 @@ use crate::wire::message::{Attachment, Pages};
 
 /// Bytes that are moved at once.
 const MOVE_BYTES: u64 = 1 << 20;
+/// System calls for moving samples in one turn of the daemon: some ten milliseconds.
+const TURN_CALLS: usize = 8192;
+/// Bytes that are moved in one turn: as long.
+const TURN_BYTES: u64 = 32 << 20;
 
 /// Why there is no such table.
 #[derive(Debug, Error)]
@@ -178,8 +182,22 @@ impl Store {
     /// Does what is to be done from time to time.
     pub fn tick(&mut self, actions: &mut Vec<Action>) {
         let (file, block_slots) = (self.files.data.as_fd(), self.spec.batch_size);
-        let mut mover = FileMover { file, layout: &self.layout, block_slots };
+        let mut mover = FileMover { file, layout: &self.layout, block_slots, bytes: Vec::new() };
         self.queue.tick(&mut mover, actions);
+    }
+}
+
+impl Drop for Store {
+    /// Gives the pages back before the leases: whoever keeps a descriptor keeps no memory by it.
+    fn drop(&mut self) {
+        let punch = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        for (file, bytes) in [
+            (&self.files.data, self.layout.bytes()),
+            (&self.files.control, self.geometry.control_bytes().next_multiple_of(page_size()) as u64),
+        ] {
+            // Where the kernel does not, the pages go with the last descriptor.
+            let _ = rustix::fs::fallocate(file, punch, 0, bytes);
+        }
     }
 }
 
@@ -250,16 +268,23 @@ struct FileMover<'a> {
     file: BorrowedFd<'a>,
     layout: &'a DataLayout,
     block_slots: u32,
+    bytes: Vec<u8>,
 }
 
 impl MoveSamples for FileMover<'_> {
+    fn moves_a_turn(&self) -> usize {
+        let calls = TURN_CALLS / self.layout.places().len().max(1);
+        let bytes: u64 = self.layout.places().iter().map(|place| place.slot_bytes).sum();
+        calls.min((TURN_BYTES / bytes.max(1)) as usize).max(1)
+    }
+
     fn move_sample(&mut self, block: BlockIndex, from: u32, to: u32) -> io::Result<()> {
         let first = u64::from(block.get()) * u64::from(self.block_slots);
         for place in self.layout.places() {
             let at = |slot: u32| place.offset + (first + u64::from(slot)) * place.slot_bytes;
-            let mut bytes = vec![0; place.slot_bytes.min(MOVE_BYTES) as usize];
+            self.bytes.resize(place.slot_bytes.min(MOVE_BYTES) as usize, 0);
             for done in (0..place.slot_bytes).step_by(MOVE_BYTES as usize) {
-                let bytes = &mut bytes[..(place.slot_bytes - done).min(MOVE_BYTES) as usize];
+                let bytes = &mut self.bytes[..(place.slot_bytes - done).min(MOVE_BYTES) as usize];
                 let read = rustix::io::pread(self.file, &mut *bytes, at(from) + done)?;
                 let written = rustix::io::pwrite(self.file, &bytes[..read], at(to) + done)?;
                 if written < bytes.len() {

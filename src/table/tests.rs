@@ -45,6 +45,10 @@ impl Data {
 }
 
 impl MoveSamples for Data {
+    fn moves_a_turn(&self) -> usize {
+        1
+    }
+
     fn move_sample(&mut self, block: BlockIndex, from: u32, to: u32) -> io::Result<()> {
         *self.at(block, to) = *self.at(block, from);
         Ok(())
@@ -365,17 +369,16 @@ proptest! {
 }
 
 #[test]
-fn a_batch_given_back_before_it_is_complete_is_a_violation() {
+fn a_batch_given_back_before_it_is_complete_poisons_the_table() {
     let mut bench = Bench::new(2, 1, 1, 1);
     bench.attach_worker();
     let reader = bench.attach_reader(1);
     bench.claim(0, 1);
     bench.commit(0);
     let token = bench.readers[&reader].grants[0].token;
-    assert_eq!(bench.release(reader, &[token]), Err(Violation::Incomplete { block: 0 }));
-    bench.claim(0, 1);
-    bench.commit(0);
-    assert!(bench.read(reader, false));
+    assert_eq!(bench.release(reader, &[token]), Ok(()));
+    assert_eq!(bench.queue().poison(), Some(&Poison::Incomplete { block: 0, seq: 0 }));
+    assert_eq!(bench.readers[&reader].ended, Some(EndReason::Poisoned));
 }
 
 #[test]

@@ -12,6 +12,9 @@ pub struct Rules {
     /// A worker that lost its CAS clears the record of the claim it did not get. Off: the record stays and covers
     /// somebody else's position.
     pub record_cleared_after_lost_cas: bool,
+    /// A worker that reads a hole's block sees in `ready` that it holds the hole, before its CAS on the entry. Off: the
+    /// entry may have been taken and offered twice since it was read, with another hole in between.
+    pub hole_block_checked: bool,
     /// `ready` holds the block's sequence, and a completer's CAS expects its own. Off: a completer that slept
     /// through a lap marks the next incarnation.
     pub ready_carries_sequence: bool,
@@ -83,6 +86,7 @@ impl Rules {
     pub const ON: Rules = Rules {
         fill_read_before_cas: true,
         record_cleared_after_lost_cas: true,
+        hole_block_checked: true,
         ready_carries_sequence: true,
         commit_is_cas: true,
         reclaim_order: true,

@@ -49,6 +49,13 @@ fn a_record_kept_after_a_lost_cas_covers_a_hole_for_ever() {
 }
 
 #[test]
+fn a_hole_is_filled_in_the_block_of_another_hole() {
+    let rules = Rules { hole_block_checked: false, ..ON };
+    let config = Configuration { workers: 3, drops: 3, samples_each: 2, fillers: 0, rules, ..ONE_SLOT };
+    is_unsafe("", config);
+}
+
+#[test]
 fn a_completer_without_a_sequence_marks_the_next_incarnation() {
     let rules = Rules { ready_carries_sequence: false, ..ON };
     is_unsafe("which is not committed", Configuration { rules, ..ONE_BLOCK });
@@ -142,7 +149,7 @@ fn a_reader_without_a_look_of_its_own_waits_for_a_dead_completer() {
 #[test]
 fn reclaim_through_fill_offers_a_position_that_lives_no_more() {
     let rules = Rules { private_block_table: false, ..ON };
-    is_unsafe("which is in no live block", Configuration { worker_crashes: 1, rules, ..ONE_BLOCK });
+    is_unsafe("the daemon offers 0", Configuration { worker_crashes: 1, rules, ..ONE_BLOCK });
 }
 
 #[test]

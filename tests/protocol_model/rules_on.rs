@@ -57,6 +57,8 @@ holds! {
         Configuration { longest_claim: 2, samples_each: 2, worker_crashes: 1, ..SMALL };
     long_claims_may_be_lost_in_one_word:
         Configuration { longest_claim: 2, samples_each: 2, words: 1, worker_crashes: 1, daemon_crashes: 1, ..SMALL };
+    holes_are_offered_again_and_again:
+        Configuration { drops: 2, worker_crashes: 1, samples_each: 2, ..ONE_SLOT };
     dropped_claims_survive_the_daemon:
         Configuration { drops: 2, daemon_crashes: 1, ..SMALL };
     sleepers_are_woken:

@@ -45,20 +45,16 @@ impl Ready {
     }
 }
 
-/// A hole that is offered again, with its block.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Hole {
-    pub position: u8,
-    pub block: u8,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shared {
     pub cursor: Cursor,
     /// `write_limit`: the first position that may not be claimed yet.
     pub limit: u8,
     pub fill: [u8; MAX_FILL],
-    pub refill: [Option<Hole>; MAX_REFILL],
+    /// A hole that is offered again: its position.
+    pub refill: [Option<u8>; MAX_REFILL],
+    /// The block of the hole that was offered there last.
+    pub refill_block: [u8; MAX_REFILL],
     pub words: [[Word; MAX_SLOTS]; MAX_BLOCKS],
     pub ready: [Ready; MAX_BLOCKS],
     /// `length[block]`: how many of its slots, from the first, hold samples.
@@ -76,6 +72,7 @@ impl Shared {
             limit: 0,
             fill: [0; MAX_FILL],
             refill: [None; MAX_REFILL],
+            refill_block: [0; MAX_REFILL],
             words: [[Word::default(); MAX_SLOTS]; MAX_BLOCKS],
             ready: [Ready::BLANK; MAX_BLOCKS],
             length: [config.slots as u8; MAX_BLOCKS],
@@ -111,11 +108,10 @@ impl Shared {
             codec.bits(block, 2);
         }
         for entry in &mut self.refill[..config.refill_entries] {
-            let mut position = entry.map(|hole| hole.position);
-            let mut block = entry.map_or(0, |hole| hole.block);
-            codec.option(&mut position, 6);
-            codec.bits(&mut block, 2);
-            *entry = position.map(|position| Hole { position, block });
+            codec.option(entry, 6);
+        }
+        for block in &mut self.refill_block[..config.refill_entries] {
+            codec.bits(block, 2);
         }
         let slots_a_word = config.slots_a_word() as u32;
         for block in 0..config.blocks {

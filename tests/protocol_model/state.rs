@@ -204,10 +204,10 @@ impl State {
             shared.cursor.position, shared.limit, shared.space
         )?;
         write!(f, "fill {:?}, refill", &shared.fill[..config.fill_entries])?;
-        for hole in &shared.refill[..config.refill_entries] {
+        for (hole, block) in shared.refill[..config.refill_entries].iter().zip(shared.refill_block) {
             match hole {
                 None => write!(f, " -")?,
-                Some(hole) => write!(f, " {} (block {})", hole.position, hole.block)?,
+                Some(position) => write!(f, " {position} (block {block})")?,
             }
         }
         write!(f, "; fates {:?}", &self.fates[..config.workers * usize::from(config.samples_each)])?;

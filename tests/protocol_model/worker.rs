@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Idle -> ReadRefill -> ReadCursor -> ReadLimit -> ReadFill -> WriteRecord -> TakeClaim
-//!   |       ^  a hole: straight to WriteRecord        |                          |  lost: ClearLostRecord, again
+//!   |       ^  a hole: its block, then WriteRecord    |                          |  lost: ClearLostRecord, again
 //!   |       |  no room: WaitForSpace, again           |                          v
 //!   |       +--------- RETIRED: moves ----------------------------------- WriteBytes -> Commit
 //!   v                                                                                     |
@@ -30,6 +30,10 @@ numbered! {
         Idle,
         /// Looks whether a hole is offered.
         ReadRefill,
+        /// Reads which block the hole is in.
+        ReadRefillBlock,
+        /// Reads from `ready` whether that block holds the hole.
+        CheckRefillBlock,
         ReadCursor,
         ReadLimit,
         /// Reads which block holds the position that it wants.
@@ -243,6 +247,8 @@ pub fn step(config: &Configuration, state: &State, who: usize, out: &mut Success
     match worker.step {
         WorkerStep::Idle => begin(config, state, who, out),
         WorkerStep::ReadRefill => claiming::read_refill(config, state, who, out),
+        WorkerStep::ReadRefillBlock => claiming::read_refill_block(config, state, who, out),
+        WorkerStep::CheckRefillBlock => claiming::check_refill_block(config, state, who, out),
         WorkerStep::ReadCursor => claiming::read_cursor(config, state, who, out),
         WorkerStep::ReadLimit => claiming::read_limit(config, state, who, out),
         WorkerStep::ReadFill | WorkerStep::ReadFillLate => claiming::read_fill(config, state, who, out),

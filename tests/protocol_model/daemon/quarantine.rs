@@ -40,7 +40,7 @@ fn withdraw_offers(config: &Configuration, state: &State, block: usize, out: &mu
 
 fn offers(config: &Configuration, state: &State, entry: usize, block: usize) -> bool {
     let sequence = state.ledger.blocks[block].sequence;
-    state.shared.refill[entry].is_some_and(|hole| config.sequence_of(hole.position) == sequence)
+    state.shared.refill[entry].is_some_and(|position| config.sequence_of(position) == sequence)
 }
 
 pub fn step(config: &Configuration, state: &State, out: &mut Successors) {

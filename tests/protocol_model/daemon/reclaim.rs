@@ -8,7 +8,6 @@ use super::{Daemon, DaemonStep, choice};
 use crate::configuration::Configuration;
 use crate::invariants::check_offer;
 use crate::record::Record;
-use crate::shared::Hole;
 use crate::state::State;
 use crate::successors::Successors;
 
@@ -127,7 +126,7 @@ fn read_refill(config: &Configuration, state: &State, record: Record, position: 
     let mut next = *state;
     let index = state.daemon.index;
     let hole = state.shared.refill[usize::from(index)];
-    if hole.is_some_and(|hole| hole.position == position) {
+    if hole == Some(position) {
         settle_position(&mut next, record);
         out.push(next, || format!("reclaim {position}: is offered in refill[{index}]"));
         return;
@@ -200,7 +199,8 @@ fn offer(config: &Configuration, state: &State, record: Record, position: u8, ou
     };
     let block = block_of(config, state, position);
     check_offer(config, state, block, position, out);
-    next.shared.refill[usize::from(entry)] = Some(Hole { position, block: block as u8 });
+    next.shared.refill_block[usize::from(entry)] = block as u8;
+    next.shared.refill[usize::from(entry)] = Some(position);
     if config.workers_sleep {
         next.daemon.index = 0;
         next.daemon.free_entry = None;

@@ -4,7 +4,6 @@ use super::{Worker, WorkerStep};
 use crate::configuration::Configuration;
 use crate::invariants::check_claim;
 use crate::record::Record;
-use crate::shared::Hole;
 use crate::state::{FILLER, State};
 use crate::successors::Successors;
 
@@ -13,12 +12,11 @@ pub fn read_refill(config: &Configuration, state: &State, who: usize, out: &mut 
     let worker = &mut next.workers[who];
     let index = usize::from(worker.index);
     let hole = state.shared.refill[index];
-    if let Some(Hole { position, block }) = hole {
+    if let Some(position) = hole {
         worker.from_entry = Some(index as u8);
         worker.wanted = position;
         worker.set_place(position, 1);
-        worker.set_block(block);
-        worker.step = WorkerStep::WriteRecord;
+        worker.step = WorkerStep::ReadRefillBlock;
     } else if index + 1 < config.refill_entries {
         worker.index += 1;
     } else {
@@ -28,7 +26,41 @@ pub fn read_refill(config: &Configuration, state: &State, who: usize, out: &mut 
     }
     out.push(next, || match hole {
         None => format!("w{who} reads refill[{index}]: nothing"),
-        Some(hole) => format!("w{who} reads refill[{index}]: {} in block {}", hole.position, hole.block),
+        Some(position) => format!("w{who} reads refill[{index}]: {position}"),
+    });
+}
+
+pub fn read_refill_block(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
+    let mut next = *state;
+    let worker = &mut next.workers[who];
+    let index = usize::from(worker.index);
+    let block = state.shared.refill_block[index];
+    worker.set_block(block);
+    worker.step = match config.rules.hole_block_checked {
+        true => WorkerStep::CheckRefillBlock,
+        false => WorkerStep::WriteRecord,
+    };
+    out.push(next, || format!("w{who} reads refill_block[{index}] = {block}"));
+}
+
+pub fn check_refill_block(config: &Configuration, state: &State, who: usize, out: &mut Successors) {
+    let mut next = *state;
+    let worker = &mut next.workers[who];
+    let block = if worker.moving { worker.second.block } else { worker.claim.block };
+    let ready = state.shared.ready[usize::from(block)];
+    let holds_it = ready.sequence == config.ready(config.sequence_of(worker.wanted), ready.state).sequence;
+    if holds_it {
+        worker.step = WorkerStep::WriteRecord;
+    } else {
+        worker.wanted = 0;
+        worker.from_entry = None;
+        worker.look_again(config, state.shared.space);
+    }
+    out.push(next, || {
+        format!(
+            "w{who} reads ready[{block}]: {}",
+            if holds_it { "it holds the hole" } else { "another life" }
+        )
     });
 }
 
@@ -102,7 +134,7 @@ pub fn take_claim(config: &Configuration, state: &State, who: usize, out: &mut S
     let won = match worker.from_entry {
         Some(entry) => {
             let entry = &mut next.shared.refill[usize::from(entry)];
-            let offered = entry.is_some_and(|hole| hole.position == position);
+            let offered = *entry == Some(position);
             entry.take_if(|_| offered).is_some()
         }
         None => {

@@ -2,15 +2,17 @@
 //!
 //! The kernel says who a peer is; nothing that the peer says about itself counts. Its pid is for people, since
 //! it may be in use again, or zero from another PID namespace. What proves that a process is gone is its pidfd,
-//! which becomes readable when it exits and never names another one. End of file on the socket proves nothing:
+//! which becomes readable when it exits and never names another one. Kernels before 6.5 give none for a socket: there
+//! one is opened by the peer's pid, and proven by the peer's first message (see [`Peer::prove`]). End of file on the socket proves nothing:
 //! a process can drop its client and live on with the memory mapped, and a forked child can keep it open.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::sys::socket::{getsockopt, sockopt};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, getsockopt, recvmsg, setsockopt, sockopt};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// The process that connected.
 #[derive(Debug)]
@@ -19,13 +21,15 @@ pub struct Peer {
     uid: u32,
     gid: u32,
     pidfd: Option<OwnedFd>,
+    /// Opened by its pid, which may have been another's by then.
+    unproven: Option<OwnedFd>,
 }
 
 impl Peer {
     /// The process that connected this socket.
     ///
-    /// On kernels before 6.5 there is no safe way from a socket to a pidfd, and [`Peer::pidfd`] is none: what
-    /// such a client may do ends with its goodbye, and otherwise only with the daemon.
+    /// On kernels before 6.5 there is no safe way from a socket to a pidfd, and [`Peer::pidfd`] is none until
+    /// [`Peer::prove`].
     ///
     /// # Errors
     /// If the socket has no peer.
@@ -35,9 +39,12 @@ impl Peer {
 
     fn with_pidfd(socket: BorrowedFd<'_>, pidfd: nix::Result<OwnedFd>) -> io::Result<Self> {
         let credentials = getsockopt(&socket, sockopt::PeerCredentials)?;
-        let pidfd = match pidfd {
-            Ok(pidfd) => Some(pidfd),
-            Err(Errno::ENOPROTOOPT) => None,
+        let (pidfd, unproven) = match pidfd {
+            Ok(pidfd) => (Some(pidfd), None),
+            Err(Errno::ENOPROTOOPT) => {
+                let pid = Pid::from_raw(credentials.pid());
+                (None, pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()))
+            }
             Err(errno) => return Err(errno.into()),
         };
         Ok(Self {
@@ -45,7 +52,31 @@ impl Peer {
             uid: credentials.uid(),
             gid: credentials.gid(),
             pidfd,
+            unproven,
         })
+    }
+
+    /// Whether it takes the first message to know its process.
+    pub const fn is_unproven(&self) -> bool {
+        self.unproven.is_some()
+    }
+
+    /// Proves from a message that waits at the socket that the pidfd is its sender's.
+    ///
+    /// The pidfd was opened by pid before the message is looked at. If the kernel says that the message came from
+    /// that pid, and the pidfd's process has not exited even now, then it has had this pid all the time, and no other
+    /// process can have sent the message. Without a proof there stays none: what such a client may do ends with
+    /// its goodbye, and otherwise only with the daemon.
+    ///
+    /// # Errors
+    /// If the message cannot be looked at.
+    pub fn prove(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let sender = sender_of_next(socket)?;
+        let pidfd = self.unproven.take();
+        self.pidfd = pidfd
+            .filter(|pidfd| sender.is_some() && sender == Some(self.pid) && ProofOfExit::of(pidfd).is_none());
+        // What is received from now on needs no room for credentials.
+        Ok(setsockopt(&socket, sockopt::PassCred, &false)?)
     }
 
     /// Its process id when it connected, for people; 0 where the kernel does not say.
@@ -69,13 +100,40 @@ impl Peer {
     }
 }
 
+/// Lets messages to the sockets that are accepted say who sent them, if [`Peer::prove`] will need it.
+///
+/// # Errors
+/// If the socket listens for nobody.
+pub fn prepare(listener: BorrowedFd<'_>) -> io::Result<()> {
+    // Any other error is of an option that is known.
+    match getsockopt(&listener, sockopt::PeerPidfd) {
+        Err(Errno::ENOPROTOOPT) => Ok(setsockopt(&listener, sockopt::PassCred, &true)?),
+        _ => Ok(()),
+    }
+}
+
+/// The pid that the kernel gives for the sender of the packet that waits; none if it gives none.
+fn sender_of_next(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    use std::os::fd::AsRawFd;
+    let mut room = nix::cmsg_space!(nix::sys::socket::UnixCredentials);
+    let mut byte = [0];
+    let mut bytes = [IoSliceMut::new(&mut byte)];
+    let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = recvmsg::<()>(socket.as_raw_fd(), &mut bytes, Some(&mut room), flags)?;
+    let sender = message.cmsgs()?.find_map(|part| match part {
+        ControlMessageOwned::ScmCredentials(sender) => u32::try_from(sender.pid()).ok(),
+        _ => None,
+    });
+    Ok(sender.filter(|&pid| pid > 0))
+}
+
 /// That a process can no longer touch memory that it had mapped. Reclaiming asks for it.
 #[derive(Debug)]
 pub struct ProofOfExit(());
 
 impl ProofOfExit {
-    /// If the process of that pidfd has exited. Its mappings are gone, and since they are not inherited by
-    /// forked children, so is every way to write through them.
+    /// If the process of that pidfd has exited. Its mappings are gone, and forked children do not inherit those of
+    /// our client. (One that is made otherwise can keep its table's memory, which it could spoil anyway.)
     pub fn of(pidfd: &OwnedFd) -> Option<Self> {
         let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -113,9 +171,41 @@ mod tests {
         if let Some(pidfd) = peer.pidfd() {
             assert!(ProofOfExit::of(pidfd).is_none(), "this process lives");
         }
-        let old_kernel = Peer::with_pidfd(server.as_fd(), Err(Errno::ENOPROTOOPT)).unwrap();
-        assert!(old_kernel.pidfd().is_none());
         drop((client, guard));
+    }
+
+    #[test]
+    fn without_help_of_the_kernel_the_first_message_proves_who_a_peer_is() {
+        let path = std::env::temp_dir().join(format!("echo-unproven-{}.sock", std::process::id()));
+        let (listener, _guard) = SocketGuard::bind(&path).unwrap();
+        // As `prepare` does on an old kernel.
+        setsockopt(&listener, sockopt::PassCred, &true).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let accepted = || {
+            let client = socket::connect(&path, deadline).unwrap();
+            assert!(socket::wait_readable(listener.as_fd(), deadline).unwrap());
+            let server = socket::accept(listener.as_fd()).unwrap().unwrap();
+            socket::send(client.as_fd(), b"hello", &[]).unwrap();
+            (client, server)
+        };
+        let (_client, server) = accepted();
+        let mut peer = Peer::with_pidfd(server.as_fd(), Err(Errno::ENOPROTOOPT)).unwrap();
+        assert!(peer.pidfd().is_none() && peer.is_unproven());
+        peer.prove(server.as_fd()).unwrap();
+        assert!(ProofOfExit::of(peer.pidfd().expect("proven")).is_none(), "this process lives");
+        let mut buffer = [0; 64];
+        let received = socket::receive(server.as_fd(), &mut buffer).unwrap();
+        assert!(
+            matches!(received, socket::Received::Packet(packet) if packet.bytes == 5),
+            "it was only looked at"
+        );
+
+        // A pid that is another's proves nothing.
+        let (_client, server) = accepted();
+        let mut peer = Peer::with_pidfd(server.as_fd(), Err(Errno::ENOPROTOOPT)).unwrap();
+        peer.pid += 1;
+        peer.prove(server.as_fd()).unwrap();
+        assert!(peer.pidfd().is_none() && !peer.is_unproven());
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl Batch {
         Self { attached, block, seq, samples, token }
     }
 
-    /// Its number in the table: ascending within one reader.
+    /// Its number in the table. Ascending within one reader, but for batches that a reader which died held before.
     pub const fn seq(&self) -> u64 {
         self.seq.0
     }
@@ -42,7 +42,7 @@ impl Batch {
         self.samples as usize
     }
 
-    /// Whether it has none, which does not happen.
+    /// Whether it has none, which does not happen unless a worker spoilt the table.
     pub const fn is_empty(&self) -> bool {
         self.samples == 0
     }

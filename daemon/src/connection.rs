@@ -96,9 +96,12 @@ enum End {
 /// The first message: a hello, or the question for the status.
 async fn greet(
     wire: &mut Wire,
-    peer: Peer,
+    mut peer: Peer,
     inputs: &mpsc::Sender<Input>,
 ) -> Result<Option<(ClientId, Outlet)>, End> {
+    if peer.is_unproven() {
+        wire.prove(&mut peer).await?;
+    }
     let hello = match wire.receive().await? {
         Request::Hello(hello) => hello,
         Request::Status => {
@@ -213,6 +216,17 @@ struct Wire {
 }
 
 impl Wire {
+    /// Proves from its first message, which is left where it is, who the peer is.
+    async fn prove(&self, peer: &mut Peer) -> Result<(), End> {
+        loop {
+            let mut ready = self.socket.readable().await?;
+            match peer.prove(self.socket.get_ref().as_fd()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+                result => return Ok(result?),
+            }
+        }
+    }
+
     async fn receive(&mut self) -> Result<Request, End> {
         loop {
             let mut ready = self.socket.readable().await?;

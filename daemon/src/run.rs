@@ -125,6 +125,9 @@ async fn serve(config: &Config, listener: OwnedFd) -> Result<(), RunError> {
     if let Err(error) = socket::refuse_descriptors(listener.as_fd()) {
         warn!(%error, "clients may send descriptors, which are closed");
     }
+    if let Err(error) = echo::peer::prepare(listener.as_fd()) {
+        warn!(%error, "clients that die without a word cannot be told from clients that live");
+    }
     let listener = readiness::watch(listener, Interest::READABLE).map_err(RunError::Loop)?;
     let mut supervising = tokio::spawn(supervisor.run(received));
     info!(socket = %socket.display(), "serving");

@@ -253,6 +253,10 @@ impl Supervisor {
             page_bytes: PAGE_BYTES as u64,
             records: RECORDS,
         };
+        if client.peer.pidfd().is_none() {
+            let pid = client.peer.pid();
+            warn!(client = %id, pid, "the kernel does not say when this client ends: what it holds stays until its goodbye");
+        }
         debug!(client = %id, pid = client.peer.pid(), uid = client.peer.uid(), name = client.name, "connected");
         self.clients.insert(id, client);
         self.say_with(id, Event::Welcome(welcome), vec![page_fd]);

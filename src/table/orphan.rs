@@ -91,20 +91,24 @@ impl Queue {
             self.take_over(key, word);
         }
         self.settle_orphans();
+        // The writer sleeps until its record is clear. It is woken when the hole is offered, so that it is what it
+        // finds; or at any rate now, if it could not be offered yet.
+        space::announce(&self.control);
         Ok(())
     }
 
-    /// Takes over claims that were given up by clients that died, or that keep silent.
-    pub(super) fn take_over_dropped(&mut self) {
+    /// Takes over claims that were given up by clients that died, or that keep silent. Whether there were any.
+    pub(super) fn take_over_dropped(&mut self) -> bool {
         let dropped: Vec<(MemberKey, u64)> = self
             .writers
             .iter()
             .map(|(&key, writer)| (key, writer.record().claim().load(Ordering::Acquire)))
             .filter(|&(_, word)| RecordedClaim::decode(word).is_some_and(|claim| claim.dropped))
             .collect();
-        for (key, word) in dropped {
+        for &(key, word) in &dropped {
             self.take_over(key, word);
         }
+        !dropped.is_empty()
     }
 
     /// The orphan is kept first, the record cleared after: clearing it is what lets the writer claim again.
@@ -114,8 +118,6 @@ impl Queue {
         {
             // release: pairs with the writer's look before its next claim
             writer.record().claim().store(0, Ordering::Release);
-            // Which it sleeps for.
-            space::announce(&self.control);
         }
     }
 

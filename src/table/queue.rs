@@ -5,7 +5,8 @@
 //! be done yet is done by a later call or by [`Queue::tick`].
 //!
 //! What always holds: a block is free, or it is live and then either granted to one reader or in `ungranted`.
-//! A reader holds at most its prefetch depth. Sequences are granted in ascending order. A block is published
+//! A reader is granted a batch only while it holds fewer than its prefetch depth, the lowest sequence first; what a dead
+//! reader held comes later than its sequence. A block is published
 //! again only after its reader gave it back *and* every slot was committed, so that no claim to it can be open.
 //!
 //! Nothing that a client can write is believed: what the shared words say is compared with the private record,
@@ -22,7 +23,7 @@ use thiserror::Error;
 use crate::ids::{BlockIndex, BlockSeq, GrantNumber, LeaseToken};
 use crate::ring::control::{CLOSED, Control, Geometry};
 use crate::ring::record::ClientPage;
-use crate::ring::{fill_ring, ready};
+use crate::ring::{fill_ring, ready, space};
 use crate::sync::Ordering;
 use crate::table::ending::Phase;
 use crate::table::ledger::{BlockUse, GrantRecord, Ledger, LedgerError, ORPHANS};
@@ -432,8 +433,12 @@ impl Queue {
         if self.poison.is_some() {
             return;
         }
-        self.take_over_dropped();
+        let took_over = self.take_over_dropped();
         self.settle_orphans();
+        if took_over {
+            // As in `drop_claim`.
+            space::announce(&self.control);
+        }
         let checked = self.cursor().map(drop).and_then(|()| self.check_refill());
         let result = checked.and_then(|()| self.advance_ending(mover, actions));
         if let Err(poison) = result {

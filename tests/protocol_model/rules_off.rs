@@ -51,8 +51,8 @@ fn a_record_kept_after_a_lost_cas_covers_a_hole_for_ever() {
 #[test]
 fn a_hole_is_filled_in_the_block_of_another_hole() {
     let rules = Rules { hole_block_checked: false, ..ON };
-    let config = Configuration { workers: 3, drops: 3, samples_each: 2, fillers: 0, rules, ..ONE_SLOT };
-    is_unsafe("", config);
+    let config = Configuration { worker_crashes: 3, samples_each: 3, fillers: 1, rules, ..ONE_SLOT };
+    is_unsafe("which now holds", config);
 }
 
 #[test]

@@ -24,7 +24,8 @@ The daemon's socket is the one that --socket or ECHO_SOCKET names, else the firs
   $XDG_RUNTIME_DIR/echo/echod.sock
   /run/echo/echod.sock
 
-With --json there is one object on standard output, or on standard error if it did not work. Its \"schema\" is 1
+With --json there is one object on standard output, or on standard error if it did not work (but for a command line
+that cannot be understood). Its \"schema\" is 1
 until a field changes its meaning or goes; others may come. Sizes are bytes, durations milliseconds.
 
 Examples:

@@ -130,9 +130,16 @@ pub fn count_delivery(
     *fate = Fate::Delivered;
 }
 
-/// Readers are told that there is nothing left only when that is so.
-pub fn check_closing(state: &State, reader: usize, out: &mut Successors) {
-    if let Some(sample) = state.fates.iter().position(|&fate| fate == Fate::Committed) {
-        out.violate(|| format!("r{reader} is closed while sample {sample} is committed and not delivered"));
+/// A reader is told that there is nothing left for it only when every sample is delivered, or with a reader.
+pub fn check_closing(config: &Configuration, state: &State, reader: usize, out: &mut Successors) {
+    let is_with_a_reader = |sample: usize| {
+        (0..config.blocks).any(|block| {
+            let is_there = state.shared.data[block][..config.slots].contains(&(sample as u8 + 1));
+            is_there && state.ledger.blocks[block].grant.is_some()
+        })
+    };
+    let mut committed = (0..state.fates.len()).filter(|&sample| state.fates[sample] == Fate::Committed);
+    if let Some(sample) = committed.find(|&sample| !is_with_a_reader(sample)) {
+        out.violate(|| format!("r{reader} is closed while sample {sample} is committed and with nobody"));
     }
 }

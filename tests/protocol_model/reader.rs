@@ -36,7 +36,7 @@ numbered! {
         Broken,
         /// Killed; its grants are still with it.
         Dead,
-        /// Was told that nothing will come any more.
+        /// Was told that nothing more will come, unless another reader dies.
         Closed,
     }
 }

@@ -11,7 +11,8 @@
 //! 4. store `length[block] = n`, then fill the commit words, then `ready = {sequence, complete}`, wake;
 //! 5. record `Finished`.
 //!
-//! When no block holds a sample any more, the readers are told that the table is closed.
+//! When every block that holds samples is granted, the readers without a grant are told that the table is closed. They
+//! listen still: what a reader that dies held is granted to them.
 
 use super::{Daemon, DaemonStep, choice};
 use crate::configuration::Configuration;
@@ -36,7 +37,7 @@ pub fn choose(config: &Configuration, state: &State, out: &mut Successors) {
         choice::go(config, state, Daemon::begin(DaemonStep::CloseForGood), out);
     } else if let Some(block) = next_block(config, state) {
         begin_block(config, state, block, out);
-    } else if nothing_is_left(config, state) {
+    } else if all_is_granted(config, state) {
         close_readers(config, state, out);
     }
 }
@@ -225,10 +226,11 @@ fn take_grant_back(state: &State, out: &mut Successors) {
     out.push(next, || format!("daemon takes the grant of block {block} back from r{client}"));
 }
 
-fn nothing_is_left(config: &Configuration, state: &State) -> bool {
+fn all_is_granted(config: &Configuration, state: &State) -> bool {
     state.ledger.blocks[..config.blocks].iter().all(|block| match block.state {
         BlockState::Free => true,
         BlockState::Quarantined => block.uncopied() == 0,
+        BlockState::Finished => block.grant.is_some(),
         _ => false,
     })
 }
@@ -237,7 +239,7 @@ fn close_readers(config: &Configuration, state: &State, out: &mut Successors) {
     for who in (0..config.readers).filter(|&who| state.readers[who].step == ReaderStep::WithoutGrant) {
         let mut next = *state;
         next.readers[who].step = ReaderStep::Closed;
-        check_closing(state, who, out);
+        check_closing(config, state, who, out);
         out.push(next, || format!("daemon tells r{who} that the table is closed"));
     }
 }

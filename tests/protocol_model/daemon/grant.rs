@@ -15,7 +15,8 @@ pub fn choose(config: &Configuration, state: &State, out: &mut Successors) {
         .min_by_key(|&block| blocks[block].sequence);
     let Some(block) = oldest else { return };
     let sequence = blocks[block].sequence;
-    for who in (0..config.readers).filter(|&who| state.readers[who].step == ReaderStep::WithoutGrant) {
+    let listens = |reader: &Reader| matches!(reader.step, ReaderStep::WithoutGrant | ReaderStep::Closed);
+    for who in (0..config.readers).filter(|&who| listens(&state.readers[who])) {
         let mut next = *state;
         next.ledger.blocks[block].grant = Some(who as u8);
         if config.wake_needs_granted {

@@ -123,6 +123,7 @@ impl Connection {
     }
 
     /// A writer's record in the client page.
+    #[inline]
     pub(crate) fn record(&self, index: u32) -> Option<Record<'_>> {
         self.page.record(index)
     }

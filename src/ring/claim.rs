@@ -30,12 +30,14 @@ pub struct Claim {
 }
 
 impl Claim {
+    #[inline]
     fn new(control: &Control, position: Position, length: u32, block: BlockIndex) -> Self {
         let geometry = control.geometry();
         Self { position, length, block, seq: geometry.seq(position), slot: geometry.slot(position) }
     }
 
     /// The first slot, counted over all blocks.
+    #[inline]
     pub fn first_slot(&self, control: &Control) -> u64 {
         u64::from(self.block.get()) * u64::from(control.geometry().block_slots()) + u64::from(self.slot)
     }
@@ -72,6 +74,7 @@ pub struct Claimer {
 
 impl Claimer {
     /// A worker that has that many blocks mapped.
+    #[inline]
     pub const fn new(mapped_blocks: u32) -> Self {
         Self { mapped_blocks, no_holes_at: None }
     }
@@ -79,6 +82,7 @@ impl Claimer {
     /// Tries to claim up to `wanted` positions (at least 1 is meant), without waiting.
     ///
     /// The record must hold no claim. It holds the one that is returned.
+    #[inline]
     pub fn try_claim(
         &mut self,
         control: &Control,
@@ -162,6 +166,7 @@ impl Claimer {
         Ok(Hole::None)
     }
 
+    #[inline]
     fn checked(&self, block: u32) -> Result<BlockIndex, ClaimError> {
         BlockIndex::new(block, self.mapped_blocks)
             .ok_or(ClaimError::NoSuchBlock { block, mapped: self.mapped_blocks })

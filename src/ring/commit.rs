@@ -25,6 +25,7 @@ pub enum CommitError {
 /// Commits the claim's samples, whose bytes are written, and clears the record.
 ///
 /// When this returns `Ok`, every sample of the claim will be delivered.
+#[inline]
 pub fn commit(control: &Control, record: Record<'_>, claim: &Claim) -> Result<Completion, CommitError> {
     let bits_per_word = control.geometry().bits_per_word();
     let mut filled_a_word = false;
@@ -52,6 +53,7 @@ pub fn commit(control: &Control, record: Record<'_>, claim: &Claim) -> Result<Co
 }
 
 /// Sets the bits in one commit word. Whether the word is full by it.
+#[inline]
 fn set_bits(control: &Control, claim: &Claim, word: u32, bits: u64) -> Result<bool, CommitError> {
     let commits = control.commits(claim.block, word);
     let mut seen = commits.load(Ordering::Relaxed);

@@ -104,36 +104,43 @@ impl Geometry {
     }
 
     /// Samples in one block.
+    #[inline]
     pub const fn block_slots(&self) -> u32 {
         self.block_slots
     }
 
     /// Blocks of the table at its largest.
+    #[inline]
     pub const fn max_blocks(&self) -> u32 {
         self.max_blocks
     }
 
     /// Entries of the fill ring.
+    #[inline]
     pub const fn fill_len(&self) -> u32 {
         self.fill_len
     }
 
     /// Entries of the refill list.
+    #[inline]
     pub const fn refill_len(&self) -> u32 {
         self.refill_len
     }
 
     /// Commit bits in one word.
+    #[inline]
     pub const fn bits_per_word(&self) -> u32 {
         self.bits_per_word
     }
 
     /// Commit words of one block.
+    #[inline]
     pub const fn words_per_block(&self) -> u32 {
         self.block_slots.div_ceil(self.bits_per_word)
     }
 
     /// The commit word of a block whose every sample is there.
+    #[inline]
     pub const fn full_word(&self, word: u32) -> u64 {
         let bits = if word + 1 < self.words_per_block() {
             self.bits_per_word
@@ -144,16 +151,19 @@ impl Geometry {
     }
 
     /// The block sequence of a position.
+    #[inline]
     pub const fn seq(&self, position: Position) -> BlockSeq {
         BlockSeq(position.0 / self.block_slots as u64)
     }
 
     /// The slot of a position within its block.
+    #[inline]
     pub const fn slot(&self, position: Position) -> u32 {
         (position.0 % self.block_slots as u64) as u32
     }
 
     /// The first position of a block sequence.
+    #[inline]
     pub const fn first(&self, seq: BlockSeq) -> Position {
         Position(seq.0 * self.block_slots as u64)
     }
@@ -249,54 +259,64 @@ impl Control {
     }
 
     /// The geometry.
+    #[inline]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
     /// Next position not yet claimed, and [`CLOSED`].
+    #[inline]
     pub fn cursor(&self) -> &AtomicU64 {
         self.words.u64(CURSOR)
     }
 
     /// First position that may not be claimed yet. Never falls.
+    #[inline]
     pub fn limit(&self) -> &AtomicU64 {
         self.words.u64(LIMIT)
     }
 
     /// Bumped when the limit moves or a hole is offered.
+    #[inline]
     pub fn space(&self) -> &AtomicU32 {
         self.words.u32(SPACE)
     }
 
     /// A hole offered again: position + 1, or 0.
+    #[inline]
     pub fn refill(&self, entry: u32) -> &AtomicU64 {
         assert!(entry < self.geometry.refill_len);
         self.words.u64(REFILL + entry as usize * REFILL_STRIDE)
     }
 
     /// The block of that hole.
+    #[inline]
     pub fn refill_block(&self, entry: u32) -> &AtomicU32 {
         assert!(entry < self.geometry.refill_len);
         self.words.u32(REFILL + entry as usize * REFILL_STRIDE + 8)
     }
 
     /// The physical block that holds a block sequence which is not wholly claimed yet.
+    #[inline]
     pub fn fill(&self, seq: BlockSeq) -> &AtomicU32 {
         let entry = seq.0 as usize & (self.geometry.fill_len as usize - 1);
         self.words.u32(self.geometry.fill_at() + entry * 4)
     }
 
     /// The state of a block: see `ready`.
+    #[inline]
     pub fn ready(&self, block: BlockIndex) -> &AtomicU64 {
         self.words.u64(self.geometry.gates_at() + block.index() * GATE_STRIDE)
     }
 
     /// Samples in a complete block: `block_slots`, but for the last ones of a finished table.
+    #[inline]
     pub fn length(&self, block: BlockIndex) -> &AtomicU32 {
         self.words.u32(self.geometry.gates_at() + block.index() * GATE_STRIDE + 8)
     }
 
     /// A commit word.
+    #[inline]
     pub fn commits(&self, block: BlockIndex, word: u32) -> &AtomicU64 {
         assert!(word < self.geometry.words_per_block());
         let block_at = self.geometry.commits_at() + block.index() * self.geometry.commits_stride();
@@ -304,6 +324,7 @@ impl Control {
     }
 
     /// Whether every sample of the block is committed. Acquire: pairs with the commit CAS.
+    #[inline]
     pub fn is_full(&self, block: BlockIndex) -> bool {
         (0..self.geometry.words_per_block())
             .all(|word| self.commits(block, word).load(Ordering::Acquire) == self.geometry.full_word(word))

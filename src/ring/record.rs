@@ -41,12 +41,14 @@ pub struct RecordedClaim {
 
 impl RecordedClaim {
     /// The word.
+    #[inline]
     pub const fn encode(self) -> u64 {
         let dropped = if self.dropped { DROPPED } else { 0 };
         (self.position.0 + 1) | ((self.length - 1) as u64) << LENGTH_AT | dropped
     }
 
     /// What a word says, if anything: an allegation.
+    #[inline]
     pub const fn decode(word: u64) -> Option<Self> {
         let position = word & POSITION_MASK;
         if position == 0 {
@@ -94,6 +96,7 @@ impl ClientPage {
     }
 
     /// One writer's line, if the page has so many.
+    #[inline]
     pub fn record(&self, index: u32) -> Option<Record<'_>> {
         let at = (index as usize + 1) * RECORD_STRIDE;
         (index < RECORDS).then_some(Record { words: &self.words, at })
@@ -109,21 +112,25 @@ pub struct Record<'a> {
 
 impl<'a> Record<'a> {
     /// The claim that is held.
+    #[inline]
     pub fn claim(&self) -> &'a AtomicU64 {
         self.words.u64(self.at)
     }
 
     /// The claim to which a sample moves whose block was retired.
+    #[inline]
     pub fn moving(&self) -> &'a AtomicU64 {
         self.words.u64(self.at + 8)
     }
 
     /// Samples committed, by the writer's own account.
+    #[inline]
     pub fn committed(&self) -> &'a AtomicU64 {
         self.words.u64(self.at + 16)
     }
 
     /// Wakes sent to readers.
+    #[inline]
     pub fn wakes(&self) -> &'a AtomicU64 {
         self.words.u64(self.at + 24)
     }

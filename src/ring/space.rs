@@ -12,6 +12,7 @@ use crate::ring::control::Control;
 use crate::sync::{Ordering, futex_wait, futex_wake_all};
 
 /// What the word is now. Load it before looking for room.
+#[inline]
 pub fn observe(control: &Control) -> u32 {
     // acquire: pairs with the release in `announce`
     control.space().load(Ordering::Acquire)

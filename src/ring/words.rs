@@ -118,12 +118,14 @@ mod imp {
         }
 
         /// The word at a byte offset.
+        #[inline]
         pub fn u64(&self, offset: usize) -> &AtomicU64 {
             assert!(offset.is_multiple_of(8));
             &self.words[offset / 8]
         }
 
         /// The half word at a byte offset; never the same bytes as a word.
+        #[inline]
         pub fn u32(&self, offset: usize) -> &AtomicU32 {
             assert!(offset.is_multiple_of(4));
             &self.halves[offset / 4]

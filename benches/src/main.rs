@@ -12,7 +12,7 @@
     unreachable_pub,
     reason = "a program has no public items; `pub` says what a module offers to the others"
 )]
-#![allow(clippy::print_stdout, reason = "it prints what it measured")]
+#![expect(clippy::print_stdout, reason = "it prints what it measured")]
 
 mod attach;
 mod clients;

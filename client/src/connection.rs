@@ -1,8 +1,8 @@
 //! The socket, and the thread that listens to it.
 //!
 //! One thread a connection receives everything: answers go to the callers that wait for them, grants and ends
-//! into the inboxes of their members. It never calls into anybody's code and never waits for anybody, so it can
-//! always be joined. Sending is done by whoever has something to say, one packet at a time.
+//! into the inboxes of their members. It never calls into anybody's code and waits for nobody but the daemon, which
+//! closing the socket ends, so it can always be joined. Sending is done by whoever has something to say, one packet at a time.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,6 +25,7 @@ use echo::wire::message::{
 use echo::wire::socket::{self, Received, Sent};
 
 use crate::inbox::Inbox;
+use crate::wait::deadline_in;
 use crate::{Error, Result};
 
 /// Stack of the listening thread: it decodes messages of at most 64 KiB, on the heap.
@@ -189,17 +190,19 @@ impl Connection {
         })
     }
 
-    /// Gives batches back, if that can be said now.
-    pub(crate) fn release(&self, member: MemberId, tokens: &[LeaseToken]) -> Result<Sent> {
-        let request = Request::Release { member, tokens: tokens.to_vec() };
-        let bytes = codec::encode_request(&request)?;
-        Ok(socket::send(self.shared.socket.as_fd(), &bytes, &[])?)
+    /// Tells of a reader's batches that came back, as far as that can be said now.
+    pub(crate) fn tell_returned(&self, member: MemberId, inbox: &Inbox, all: bool) {
+        // A daemon that is gone knows whose they were.
+        let _ = self.shared.tell_returned(member, inbox, all);
     }
 
-    /// Gives batches back, waiting until that can be said.
-    pub(crate) fn release_surely(&self, member: MemberId, tokens: &[LeaseToken]) -> Result<()> {
-        let request = Request::Release { member, tokens: tokens.to_vec() };
-        send(&self.shared.socket, &request, deadline_in(self.timeout))
+    /// Tells of batches that came back, waiting until that can be said.
+    pub(crate) fn release(&self, member: MemberId, tokens: Vec<LeaseToken>) -> Result<()> {
+        for some in tokens.chunks(MAX_TOKENS) {
+            let request = Request::Release { member, tokens: some.to_vec() };
+            send(&self.shared.socket, &request, deadline_in(self.timeout))?;
+        }
+        Ok(())
     }
 
     /// A member's memory is unmapped.
@@ -251,7 +254,10 @@ impl Shared {
             // Also where packets come without a pause.
             if Instant::now() >= look_at {
                 look_at = Instant::now() + LOOK;
-                if let Err(error) = self.tell_returned() {
+                let inboxes = self.state().inboxes.clone();
+                let told =
+                    inboxes.iter().try_for_each(|(&member, inbox)| self.tell_returned(member, inbox, true));
+                if let Err(error) = told {
                     break error.to_string();
                 }
             }
@@ -271,16 +277,17 @@ impl Shared {
         }
     }
 
-    /// Tells of the batches that came back.
-    fn tell_returned(&self) -> Result<()> {
-        let returned: Vec<(MemberId, Vec<LeaseToken>)> = {
-            let state = self.state();
-            state.inboxes.iter().map(|(&member, inbox)| (member, inbox.state().take_returned(true))).collect()
-        };
-        for (member, tokens) in returned {
-            for some in tokens.chunks(MAX_TOKENS) {
-                let release = Request::Release { member, tokens: some.to_vec() };
-                send(&self.socket, &release, Instant::now() + LONG)?;
+    /// Tells of a reader's batches that came back: all of them, or where others are still with it, once they are as
+    /// many. Under the inbox's lock, so that nothing is on its way when the reader is detached.
+    fn tell_returned(&self, member: MemberId, inbox: &Inbox, all: bool) -> Result<()> {
+        let mut told = inbox.state();
+        while !told.returned.is_empty() && (all || told.returned.len() >= told.out + told.grants.len()) {
+            let some = told.returned.len().min(MAX_TOKENS);
+            let request = Request::Release { member, tokens: told.returned[..some].to_vec() };
+            match socket::send(self.socket.as_fd(), &codec::encode_request(&request)?, &[])? {
+                Sent::Done => drop(told.returned.drain(..some)),
+                // The daemon reads slowly: told with the next one, or when this is tried again.
+                Sent::WouldBlock => break,
             }
         }
         Ok(())
@@ -349,12 +356,6 @@ impl Shared {
         }
         Ok(None)
     }
-}
-
-/// A moment so far from now, or for ever.
-pub(crate) fn deadline_in(timeout: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_add(timeout).unwrap_or_else(|| now + Duration::from_secs(1 << 30))
 }
 
 /// A socket that is connected to the daemon's.

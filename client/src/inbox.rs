@@ -40,18 +40,6 @@ pub(crate) struct InboxState {
     pub(crate) returned: Vec<LeaseToken>,
 }
 
-impl InboxState {
-    /// What is to be told of batches that came back: all, or those that have become as many as those that are out or
-    /// at hand.
-    pub(crate) fn take_returned(&mut self, all: bool) -> Vec<LeaseToken> {
-        if all || self.returned.len() >= self.out + self.grants.len() {
-            std::mem::take(&mut self.returned)
-        } else {
-            Vec::new()
-        }
-    }
-}
-
 impl Inbox {
     /// What was told so far.
     pub(crate) fn state(&self) -> MutexGuard<'_, InboxState> {

@@ -12,14 +12,13 @@ use echo::ids::{BlockIndex, BlockSeq, LeaseToken, MemberId};
 use echo::ring::ready::{self, Readiness};
 use echo::spec::TableSpec;
 use echo::sync::MAX_WORDS;
-use echo::wire::message::{Attachment, MAX_TOKENS};
-use echo::wire::socket::Sent;
+use echo::wire::message::Attachment;
 
 use crate::batch::Batch;
 use crate::connection::Connection;
 use crate::inbox::{Canceller, Inbox, InboxState};
 use crate::table::Table;
-use crate::wait::{Watched, wait};
+use crate::wait::{Watched, deadline_in, wait};
 use crate::{Error, Result};
 
 /// Batches given back within so long of each other are told of together.
@@ -110,8 +109,7 @@ impl Reader {
     /// [`Error::Closed`] when the table has ended and there is nothing left, [`Error::TimedOut`], and
     /// [`Error::Gone`] when the daemon is gone and all that it had granted is read.
     pub fn next_batch(&mut self, timeout: Duration) -> Result<Batch> {
-        let started = Instant::now();
-        let deadline = started.checked_add(timeout).unwrap_or_else(|| started + Duration::from_secs(1 << 30));
+        let deadline = deadline_in(timeout);
         loop {
             // Loaded before the look: see `inbox`.
             let signal = self.attached.inbox.signal_word(self.attached.inbox.observe());
@@ -150,8 +148,7 @@ impl Reader {
 /// # Errors
 /// [`Error::TimedOut`], and [`Error::Cancelled`] if a reader's wait was cancelled.
 pub fn wait_any(readers: &[&Reader], timeout: Duration) -> Result<usize> {
-    let started = Instant::now();
-    let deadline = started.checked_add(timeout).unwrap_or_else(|| started + Duration::from_secs(1 << 30));
+    let deadline = deadline_in(timeout);
     loop {
         let mut words = Vec::with_capacity(readers.len() * 2);
         for (i, reader) in readers.iter().enumerate() {
@@ -289,20 +286,7 @@ impl Attached {
 
     /// Tells which batches came back: all of them, or where others are still at hand, once they are as many.
     fn flush(&self, all: bool) {
-        let mut tokens = self.inbox.state().take_returned(all);
-        while !tokens.is_empty() {
-            let some = tokens.len().min(MAX_TOKENS);
-            match self.connection.release(self.member, &tokens[..some]) {
-                Ok(Sent::Done) => drop(tokens.drain(..some)),
-                // The daemon reads slowly: told with the next one, or by the thread that listens.
-                Ok(Sent::WouldBlock) => {
-                    self.inbox.state().returned.extend(tokens);
-                    return;
-                }
-                // It is gone, and knows whose they were.
-                Err(_) => return,
-            }
-        }
+        self.connection.tell_returned(self.member, &self.inbox, all);
     }
 }
 
@@ -311,11 +295,9 @@ impl Drop for Attached {
         if self.connection.is_elsewhere() {
             return;
         }
-        let tokens = self.inbox.state().take_returned(true);
-        for some in tokens.chunks(MAX_TOKENS) {
-            // Before the detach, by which others would get them once more. One who cannot be told is gone.
-            let _ = self.connection.release_surely(self.member, some);
-        }
+        // Before the detach, by which others would get them once more. One who cannot be told is gone.
+        let returned = std::mem::take(&mut self.inbox.state().returned);
+        let _ = self.connection.release(self.member, returned);
         // First unmapped, then said.
         self.table = None;
         self.connection.detach(self.member);

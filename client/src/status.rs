@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use echo::wire::message::{Event, Request, Status};
 
-use crate::connection::{connect, deadline_in, receive, send};
+use crate::connection::{connect, receive, send};
+use crate::wait::deadline_in;
 use crate::{Error, Result, search};
 
 /// How the daemon is. Works with any version of it, since the question and its answer are frozen.

@@ -9,6 +9,12 @@ const SLICE: Duration = Duration::from_millis(250);
 /// Looks between two readings of the clock, which costs as much as some of them.
 const LOOKS: u32 = 32;
 
+/// A moment so far from now, or for ever.
+pub(crate) fn deadline_in(timeout: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(timeout).unwrap_or_else(|| now + Duration::from_secs(1 << 30))
+}
+
 /// A word, and what was seen in it.
 #[derive(Clone, Copy)]
 pub(crate) enum Watched<'a> {

@@ -21,7 +21,7 @@ use crate::claim::Claim;
 use crate::connection::Connection;
 use crate::inbox::{Canceller, Inbox};
 use crate::table::Table;
-use crate::wait::{Watched, wait};
+use crate::wait::{Watched, deadline_in, wait};
 use crate::{Error, Result};
 
 /// The right to write samples into a table. One claim at a time: attach a writer for each thread that writes.
@@ -275,7 +275,7 @@ impl Writer {
                 Some(timeout) if started.elapsed() < timeout => {}
                 _ => return Ok(None),
             }
-            self.wait(space, signal, deadline.unwrap_or_else(far_away));
+            self.wait(space, signal, deadline.unwrap_or_else(|| deadline_in(Duration::MAX)));
         }
     }
 
@@ -347,9 +347,4 @@ impl Writer {
     pub(crate) fn table(&self) -> &Table {
         self.attached.table()
     }
-}
-
-/// A deadline for those who have none.
-fn far_away() -> Instant {
-    Instant::now() + Duration::from_secs(1 << 30)
 }

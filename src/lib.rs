@@ -8,12 +8,13 @@
 //! Reading order:
 //!
 //! 1. [`ids`], [`sync`]: the typed numbers, and the one door to atomics.
-//! 2. [`spec`]: what a sample looks like.
+//! 2. [`spec`], [`access`]: what a sample looks like, and who may do what with a table.
 //! 3. [`memory`]: from a file descriptor to an array whose base never moves.
 //! 4. [`ring`]: the protocol in shared memory; its module page is the essay.
 //! 5. [`table`]: who may read what, as pure state machines.
 //! 6. [`wire`], [`peer`], [`token`]: the conversation, and who is talking.
 
+pub mod access;
 pub mod ids;
 #[cfg(not(echo_loom))]
 pub mod memory;

@@ -14,12 +14,14 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, getsockopt, recvmsg, setso
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::access::Caller;
+use crate::wire::fds::peer_groups;
+
 /// The process that connected.
 #[derive(Debug)]
 pub struct Peer {
     pid: u32,
-    uid: u32,
-    gid: u32,
+    caller: Caller,
     pidfd: Option<OwnedFd>,
     /// Opened by its pid, which may have been another's by then.
     unproven: Option<OwnedFd>,
@@ -47,10 +49,11 @@ impl Peer {
             }
             Err(errno) => return Err(errno.into()),
         };
+        let mut groups = peer_groups(socket)?;
+        groups.push(credentials.gid());
         Ok(Self {
             pid: credentials.pid().try_into().unwrap_or(0),
-            uid: credentials.uid(),
-            gid: credentials.gid(),
+            caller: Caller { uid: credentials.uid(), groups },
             pidfd,
             unproven,
         })
@@ -86,12 +89,12 @@ impl Peer {
 
     /// Its user.
     pub const fn uid(&self) -> u32 {
-        self.uid
+        self.caller.uid
     }
 
-    /// Its group.
-    pub const fn gid(&self) -> u32 {
-        self.gid
+    /// Its user and groups.
+    pub const fn caller(&self) -> &Caller {
+        &self.caller
     }
 
     /// What becomes readable when it exits.
@@ -168,6 +171,10 @@ mod tests {
         let peer = Peer::of(server.as_fd()).unwrap();
         assert_eq!(peer.pid(), std::process::id());
         assert_eq!(peer.uid(), rustix::process::getuid().as_raw());
+        assert!(peer.caller().groups.contains(&rustix::process::getgid().as_raw()));
+        for group in rustix::process::getgroups().unwrap() {
+            assert!(peer.caller().groups.contains(&group.as_raw()), "{group:?}");
+        }
         if let Some(pidfd) = peer.pidfd() {
             assert!(ProofOfExit::of(pidfd).is_none(), "this process lives");
         }

@@ -103,7 +103,7 @@ fn page() -> Arc<ClientPage> {
 
 fn attach_reader(queue: &mut Queue, prefetch: u16) -> Vec<Grant> {
     let mut actions = Vec::new();
-    queue.attach_reader(key(9), prefetch, &mut actions);
+    queue.attach_reader(key(9), 0, prefetch, &mut actions);
     match actions.pop() {
         Some(Action::Grant { grants, .. }) => grants,
         other => panic!("no grant but {other:?}"),

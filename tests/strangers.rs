@@ -137,7 +137,7 @@ fn requests_behind_a_goodbye_do_nothing() {
     let client = daemon.client();
     client.create_table(&numbers("t", 1, 2)).unwrap();
     let calls = [
-        Call::CreateTable(numbers("other", 1, 2)),
+        Call::CreateTable { spec: numbers("other", 1, 2), access: None },
         Call::DropTable { name: "t".into() },
         Call::AttachWriter { table: "t".into(), arrays: None },
         Call::Detach { member: MemberId(1) },
@@ -166,7 +166,7 @@ fn a_goodbye_counts_although_answers_are_unread() {
         stranger.send(&Stranger::hello(MAGIC, PROTOCOL_MAX, LAYOUT_VERSION));
         stranger.send(&codec::encode_request(&Request::Received).unwrap());
         let calls = [
-            Call::AttachReader { table: "t".into(), arrays: None, prefetch: 2 },
+            Call::AttachReader { table: "t".into(), arrays: None, prefetch: 2, pin: false },
             Call::AttachWriter { table: "t".into(), arrays: None },
             Call::Detach { member: MemberId(2) },
             Call::Detach { member: MemberId(1) },

@@ -96,7 +96,7 @@ pub fn play_reader(words: &mut Words<'_>) -> Result<()> {
     let (socket, workload) = (words.text()?, Workload::from_name(words.text()?)?);
     let mut left = words.number()?;
     let client = stage::connect(Path::new(socket))?;
-    let options = ReaderOptions { prefetch: workload.prefetch(), poll: POLL };
+    let options = ReaderOptions { prefetch: workload.prefetch(), poll: POLL, ..ReaderOptions::default() };
     let mut reader = client.attach_reader(TABLE, Some(&workload.arrays()), options)?;
     stage::ready()?;
     let mut stopwatch = Stopwatch::new(workload);

@@ -120,7 +120,7 @@ pub fn play_writer(words: &mut Words<'_>) -> Result<()> {
 pub fn play_reader(words: &mut Words<'_>) -> Result<()> {
     let (socket, waiting) = (words.text()?, Waiting::from_name(words.text()?));
     let client = stage::connect(Path::new(socket))?;
-    let options = ReaderOptions { prefetch: 32, poll: waiting.poll() };
+    let options = ReaderOptions { prefetch: 32, poll: waiting.poll(), ..ReaderOptions::default() };
     let mut reader = client.attach_reader(TABLE, None, options)?;
     stage::ready()?;
     let mut took = Vec::new();

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use echo::access::AccessList;
 use echo::ids::{ClientId, TableId};
-use echo::memory::Access;
 use echo::spec::{ArraySpec, TableSpec};
+use echo::table::store::Rights;
 use echo::wire::message::{
     Answer, Attachment, Call, ClientRow, Refusal, RefusalKind, TableDetails, TableRow, Wait,
 };
@@ -90,13 +91,26 @@ impl Client {
     /// If there is a table of that name with another spec (the error shows the difference), if the spec is none
     /// that a table can have, or if a budget or the kernel refuses the memory.
     pub fn create_table(&self, spec: &TableSpec) -> Result<CreatedTable> {
+        self.create(spec, None)
+    }
+
+    /// As [`Client::create_table`], and says who else may do what with the table: without that others may look at it.
+    /// One of that name must have an equal list.
+    ///
+    /// # Errors
+    /// As [`Client::create_table`].
+    pub fn create_table_for(&self, spec: &TableSpec, access: &AccessList) -> Result<CreatedTable> {
+        self.create(spec, Some(access.clone()))
+    }
+
+    fn create(&self, spec: &TableSpec, access: Option<AccessList>) -> Result<CreatedTable> {
         spec.validate().map_err(|error| {
             Error::Refused(Refusal { kind: RefusalKind::InvalidSpec, message: error.to_string() })
         })?;
         let bytes = spec.sample_bytes().saturating_mul(u64::from(spec.batch_size) * u64::from(spec.capacity));
         let gib = u32::try_from(bytes >> 30).unwrap_or(u32::MAX);
         let timeout = self.connection.timeout().saturating_add(TIMEOUT_PER_GIB.saturating_mul(gib));
-        match self.connection.call(Call::CreateTable(spec.clone()), timeout)?.answer {
+        match self.connection.call(Call::CreateTable { spec: spec.clone(), access }, timeout)?.answer {
             Answer::Table { table, created } => Ok(CreatedTable { id: table, created }),
             other => Err(wrong(&other)),
         }
@@ -110,20 +124,29 @@ impl Client {
         self.call(Call::DropTable { name: name.into() }).map(drop)
     }
 
+    /// Says anew who may do what with a table, beside its owner. Who is attached stays so.
+    ///
+    /// # Errors
+    /// If there is no such table, or this user may not administer it.
+    pub fn set_access(&self, table: &str, access: &AccessList) -> Result<()> {
+        self.call(Call::SetAccess { table: table.into(), access: access.clone() }).map(drop)
+    }
+
     /// The right to write samples into a table. If `arrays` is given it must be what the table's samples are.
     ///
     /// # Errors
-    /// If there is no such table, its arrays are others, or it has ended.
+    /// If there is no such table, its arrays are others, it has ended, or its access list does not allow it.
     pub fn attach_writer(&self, table: &str, arrays: Option<&[ArraySpec]>) -> Result<Writer> {
         let call = Call::AttachWriter { table: table.into(), arrays: arrays.map(<[_]>::to_vec) };
-        let (table, attachment, inbox) = self.attach(call, Access::ReadWrite)?;
+        let (table, attachment, inbox) = self.attach(call, Rights::Write)?;
         Writer::new(self.connection.clone(), table, &attachment, inbox)
     }
 
     /// The right to read batches out of a table. If `arrays` is given it must be what the table's samples are.
     ///
     /// # Errors
-    /// If there is no such table, its arrays are others, or the prefetch depth is none.
+    /// If there is no such table, its arrays are others, the prefetch depth is none, or the table's access list does
+    /// not allow it.
     pub fn attach_reader(
         &self,
         table: &str,
@@ -131,19 +154,21 @@ impl Client {
         options: ReaderOptions,
     ) -> Result<Reader> {
         let arrays = arrays.map(<[_]>::to_vec);
-        let call = Call::AttachReader { table: table.into(), arrays, prefetch: options.prefetch };
-        let (table, attachment, inbox) = self.attach(call, Access::ReadOnly)?;
+        let (prefetch, pin) = (options.prefetch, options.registrable);
+        let call = Call::AttachReader { table: table.into(), arrays, prefetch, pin };
+        let rights = if pin { Rights::Pin } else { Rights::Read };
+        let (table, attachment, inbox) = self.attach(call, rights)?;
         Ok(Reader::new(self.connection.clone(), table, &attachment, inbox, options.poll))
     }
 
-    fn attach(&self, call: Call, access: Access) -> Result<(Table, Attachment, Arc<Inbox>)> {
+    fn attach(&self, call: Call, rights: Rights) -> Result<(Table, Attachment, Arc<Inbox>)> {
         let answered = self.connection.call(call, self.connection.timeout())?;
         let Answered { answer: Answer::Attached(attachment), descriptors, inbox: Some(inbox) } = answered
         else {
             return Err(wrong(&answered.answer));
         };
         let member = attachment.member;
-        match Table::map(&attachment, descriptors, access) {
+        match Table::map(&attachment, descriptors, rights) {
             Ok(table) => Ok((table, attachment, inbox)),
             Err(error) => {
                 self.connection.detach(member);

@@ -65,6 +65,7 @@ mod writer;
 pub use batch::{ArrayView, Batch};
 pub use claim::Claim;
 pub use client::{Client, ConnectOptions, CreatedTable};
+pub use echo::access::{AccessList, Role, Roles, Rule, RuleError, Who};
 pub use echo::spec::{ArraySpec, DType, HugePages, Pin, TableSpec};
 pub use echo::wire::message;
 pub use element::Element;

@@ -36,6 +36,9 @@ pub struct ReaderOptions {
     /// How long a wait polls before it sleeps. Zero, the default, leaves the core to others at once; some 50 µs
     /// save a wake, both its latency and what it costs the workers, where batches come in quick succession.
     pub poll: Duration,
+    /// Whether the samples are mapped so that CUDA can register (page-lock) them, which many GPUs do for writable
+    /// memory alone. The table's access list must give the role `pin`.
+    pub registrable: bool,
 }
 
 impl ReaderOptions {
@@ -47,7 +50,7 @@ impl ReaderOptions {
 
 impl Default for ReaderOptions {
     fn default() -> Self {
-        Self { prefetch: 2, poll: Duration::ZERO }
+        Self { prefetch: 2, poll: Duration::ZERO, registrable: false }
     }
 }
 

@@ -15,6 +15,7 @@ use echo::ring::buf::PytreeRingBuf;
 use echo::ring::control::{Control, Geometry};
 use echo::ring::words::Words;
 use echo::spec::TableSpec;
+use echo::table::store::Rights;
 use echo::wire::message::Attachment;
 
 use crate::{Error, Result};
@@ -29,7 +30,7 @@ pub(crate) struct Table {
 
 impl Table {
     /// Checks and maps what a member was sent: data and control.
-    pub(crate) fn map(attachment: &Attachment, descriptors: Vec<OwnedFd>, access: Access) -> Result<Self> {
+    pub(crate) fn map(attachment: &Attachment, descriptors: Vec<OwnedFd>, rights: Rights) -> Result<Self> {
         let spec = &attachment.spec;
         let announced = |what: &dyn std::fmt::Display| Error::Announced(what.to_string());
         spec.validate().map_err(|error| announced(&error))?;
@@ -40,15 +41,20 @@ impl Table {
         let [data, control]: [OwnedFd; 2] =
             descriptors.try_into().map_err(|_| announced(&"two descriptors belong to a table"))?;
 
+        let (data_access, control_access) = match rights {
+            Rights::Write => (Access::ReadWrite, Access::ReadWrite),
+            Rights::Read => (Access::ReadOnly, Access::ReadOnly),
+            Rights::Pin => (Access::ReadWrite, Access::ReadOnly),
+        };
         let bytes = geometry.control_bytes().next_multiple_of(page_size());
-        let control = Sealed::received(control, bytes as u64, access)?;
-        let words = Words::mapped(Mapping::new(&control, bytes, access)?);
+        let control = Sealed::received(control, bytes as u64, control_access)?;
+        let words = Words::mapped(Mapping::new(&control, bytes, control_access)?);
         let control = Control::attach(words, geometry).map_err(|error| announced(&error))?;
 
-        let data = Sealed::received(data, attachment.data_bytes, access)?;
+        let data = Sealed::received(data, attachment.data_bytes, data_access)?;
         let layout = DataLayout::announced(spec, &attachment.offsets, attachment.data_bytes)?;
         let slots = u64::from(attachment.blocks) * u64::from(spec.batch_size);
-        let arrays = PytreeRingBuf::attach(data, &layout, slots, access)?;
+        let arrays = PytreeRingBuf::attach(data, &layout, slots, data_access)?;
         Ok(Self { spec: Arc::new(spec.clone()), control, arrays, blocks: attachment.blocks })
     }
 

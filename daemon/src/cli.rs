@@ -36,6 +36,7 @@ Tables are declared in the file alone:
   max_capacity = 16          # batches it may grow to; default: capacity
   pin = \"required\"           # or \"best-effort\" (the default), \"off\"
   huge_pages = \"auto\"        # or \"required\", \"off\"
+  access = [\"group:ml=write,read\", \"user:ann=administer\", \"everyone=observe\"]
   arrays = [
       { path = \"obs\", dtype = \"float32\", shape = [4] },
       { path = \"reward\", dtype = \"float32\", shape = [] },
@@ -92,9 +93,21 @@ pub struct Cli {
     #[arg(long, value_name = "NUMBER", help_heading = "Settings")]
     pub max_clients: Option<OsString>,
 
-    /// Connections at a time that have not said hello yet [default: 64]
+    /// Connections of one user at a time that have not said hello yet [default: 64]
     #[arg(long, value_name = "NUMBER", help_heading = "Settings")]
     pub max_pending: Option<OsString>,
+
+    /// Calls a second of one user, once it has made as many at once [default: 2000]
+    #[arg(long, value_name = "NUMBER", help_heading = "Settings")]
+    pub max_calls: Option<OsString>,
+
+    /// Tables that one user can have at a time [default: 512]
+    #[arg(long, value_name = "NUMBER", help_heading = "Settings")]
+    pub max_tables: Option<OsString>,
+
+    /// Batches granted ahead to one user's readers: the sum of their prefetch depths [default: 8192]
+    #[arg(long, value_name = "NUMBER", help_heading = "Settings")]
+    pub max_leases: Option<OsString>,
 
     /// Time that a connection has to say hello, such as "500ms" [default: 2s]
     #[arg(long, value_name = "DURATION", help_heading = "Settings")]
@@ -128,6 +141,9 @@ impl Cli {
             Key::UidBudget => self.uid_budget.as_deref(),
             Key::MaxClients => self.max_clients.as_deref(),
             Key::MaxPending => self.max_pending.as_deref(),
+            Key::MaxCalls => self.max_calls.as_deref(),
+            Key::MaxTables => self.max_tables.as_deref(),
+            Key::MaxLeases => self.max_leases.as_deref(),
             Key::HelloTimeout => self.hello_timeout.as_deref(),
             Key::DrainTimeout => self.drain_timeout.as_deref(),
             Key::PrefaultThreads => self.prefault_threads.as_deref(),

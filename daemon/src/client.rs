@@ -54,6 +54,8 @@ pub struct Member {
     pub table: TableId,
     /// A writer's record in the page; a reader has none.
     pub record: Option<u32>,
+    /// How many batches a reader may be granted ahead; none for a writer.
+    pub prefetch: u16,
     /// Its detach could not be carried out yet.
     pub leaving: bool,
 }
@@ -89,13 +91,13 @@ impl Client {
     }
 
     /// A member of that table; `None` if a writer finds all records taken.
-    pub fn add_member(&mut self, table: TableId, writer: bool) -> Option<(MemberId, Member)> {
+    pub fn add_member(&mut self, table: TableId, prefetch: u16, writer: bool) -> Option<(MemberId, Member)> {
         let record = match writer {
             false => None,
             true => Some((0..RECORDS).find(|&free| self.members.values().all(|m| m.record != Some(free)))?),
         };
         self.last_member += 1;
-        let member = Member { table, record, leaving: false };
+        let member = Member { table, record, prefetch, leaving: false };
         self.members.insert(MemberId(self.last_member), member);
         Some((MemberId(self.last_member), member))
     }

@@ -8,6 +8,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use echo::ids::ClientId;
@@ -19,10 +20,11 @@ use echo::wire::message::{
 use echo::wire::socket::{self, Received, Sent};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{Interest, Ready};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use crate::door::{Admission, Door};
 use crate::outbox::{Outbox, Outgoing, Outlet};
 use crate::readiness;
 use crate::supervisor::Input;
@@ -32,14 +34,12 @@ pub const LAST_WORDS: Duration = Duration::from_secs(1);
 /// When to try again where the kernel does not say when that makes sense: too many descriptors in flight.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Serves a connection until it ends.
-///
-/// `pending` is its place among those that have not said hello; `_alive` tells that it has not ended.
+/// Serves a connection until it ends. `_alive` tells that it has not ended.
 pub async fn serve(
     fd: OwnedFd,
     inputs: mpsc::Sender<Input>,
+    door: Arc<Door>,
     hello_timeout: Duration,
-    pending: OwnedSemaphorePermit,
     _alive: mpsc::Sender<Infallible>,
 ) {
     let peer = match Peer::of(fd.as_fd()) {
@@ -49,13 +49,24 @@ pub async fn serve(
             return;
         }
     };
+    let admission = match door.admit(peer.uid()) {
+        Ok(admission) => admission,
+        Err(reason) => {
+            debug!(uid = peer.uid(), reason, "a connection is refused");
+            // Its buffer is empty; one who is gone cannot be told.
+            let refused = Outgoing::unqueued(&Event::Refused(refused(reason)));
+            let _ = socket::send(fd.as_fd(), &refused.bytes, &[]);
+            return;
+        }
+    };
+    let pending = admission.greeting().await;
     let Ok(socket) = readiness::watch(fd, Interest::READABLE | Interest::WRITABLE) else { return };
     let mut wire = Wire { socket, buffer: vec![0; MAX_MESSAGE + 1].into_boxed_slice() };
     let greeted = timeout(hello_timeout, greet(&mut wire, peer, &inputs)).await;
     drop(pending);
     match greeted {
         Ok(Ok(Some((client, outlet)))) => {
-            let reason = match talk(&mut wire, client, outlet, &inputs).await {
+            let reason = match talk(&mut wire, client, outlet, &admission, &inputs).await {
                 Ok(()) => "closed by echod".to_owned(),
                 Err(end) => {
                     if let End::Codec(error) = &end {
@@ -149,9 +160,12 @@ async fn talk(
     wire: &mut Wire,
     client: ClientId,
     mut outlet: Outlet,
+    admission: &Admission,
     inputs: &mpsc::Sender<Input>,
 ) -> Result<(), End> {
     let mut acknowledged = true;
+    // A call that came too early for its user's rate. Until it is handed on nothing more is received.
+    let mut held: Option<(Request, tokio::time::Instant)> = None;
     // One message is taken at a time: the queue behind it is what bounds how much may be unread.
     let mut unsent: Option<Outgoing> = None;
     let mut blocked = false;
@@ -174,7 +188,12 @@ async fn talk(
                 }
             }
         }
-        let interest = if blocked { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        let interest = match (held.is_some(), blocked) {
+            (false, true) => Interest::READABLE | Interest::WRITABLE,
+            (false, false) => Interest::READABLE,
+            (true, _) => Interest::WRITABLE,
+        };
+        let until = held.as_ref().map_or_else(tokio::time::Instant::now, |&(_, until)| until);
         tokio::select! {
             biased;
             message = outlet.messages.recv(), if unsent.is_none() => match message {
@@ -183,20 +202,34 @@ async fn talk(
             },
             _ = &mut outlet.closed => return wire.last_words(unsent, outlet.messages).await,
             () = tokio::time::sleep(RETRY), if blocked => blocked = false,
-            ready = wire.socket.ready(interest) => {
+            () = tokio::time::sleep_until(until), if held.is_some() => {
+                if let Some((request, _)) = held.take() {
+                    hand_on(client, request, admission, inputs).await?;
+                }
+            }
+            ready = wire.socket.ready(interest), if held.is_none() || blocked => {
                 let mut ready = ready?;
                 if ready.ready().is_writable() {
                     // Cleared before the next attempt, so that what changes meanwhile is noticed.
                     ready.clear_ready_matching(Ready::WRITABLE);
                     blocked = false;
                 }
+                if held.is_some() {
+                    continue;
+                }
                 // One request a turn: a client that never stops asking must not keep its answers waiting.
                 match receive_now(&wire.socket, &mut wire.buffer)? {
                     Some(Request::Received) => acknowledged = true,
                     Some(request) => {
                         drop(ready);
+                        let is_call = matches!(request, Request::Call { .. });
+                        let delay = if is_call { admission.delay_of_call() } else { Duration::ZERO };
+                        if !delay.is_zero() {
+                            held = Some((request, tokio::time::Instant::now() + delay));
+                            continue;
+                        }
                         let is_last = request == Request::Goodbye;
-                        inputs.send(Input::Request(client, request)).await.map_err(|_| End::Stopping)?;
+                        hand_on(client, request, admission, inputs).await?;
                         if is_last {
                             return Err(End::Closed);
                         }
@@ -207,6 +240,17 @@ async fn talk(
             }
         }
     }
+}
+
+/// Hands a request to the supervisor, once its user has a place there.
+async fn hand_on(
+    client: ClientId,
+    request: Request,
+    admission: &Admission,
+    inputs: &mpsc::Sender<Input>,
+) -> Result<(), End> {
+    let place = admission.request().await;
+    inputs.send(Input::Request(client, request, place)).await.map_err(|_| End::Stopping)
 }
 
 /// A socket and its receive buffer.

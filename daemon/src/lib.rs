@@ -3,6 +3,7 @@
 //! Reading order:
 //!
 //! - [`run`]: from a configuration to a serving daemon, and to its end.
+//! - [`door`], [`allowance`]: what one user's connections may have, all together.
 //! - [`connection`]: one connection's packets; [`outbox`]: what is to be said to it; [`readiness`]: when.
 //! - [`supervisor`]: the one task that owns all [`table`]s and [`client`]s, within [`limits`]; [`burials`]: tables on
 //!   their way out.
@@ -12,6 +13,7 @@
 //! - [`logging`], [`exit`]: where it tells what it does, and how it ends.
 #![forbid(unsafe_code)]
 
+pub mod allowance;
 pub mod burials;
 pub mod bytes;
 pub mod cli;
@@ -19,6 +21,7 @@ pub mod client;
 pub mod client_page;
 pub mod config;
 pub mod connection;
+pub mod door;
 pub mod exit;
 pub mod exit_watch;
 pub mod limits;

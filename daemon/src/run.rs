@@ -16,11 +16,12 @@ use thiserror::Error;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use crate::config::Config;
+use crate::config::{Config, Declared};
 use crate::connection;
+use crate::door::Door;
 use crate::exit::Exit;
 use crate::limits::Limits;
 use crate::readiness;
@@ -30,9 +31,9 @@ use crate::supervisor::{Input, Supervisor};
 /// Inputs that may wait for the supervisor; beyond it, connections wait.
 const INPUTS: usize = 4096;
 /// Tables in all.
-const TABLES: usize = 1024;
+const TABLES: u32 = 1024;
 /// Writers and readers of one client.
-const MEMBERS: usize = 256;
+const MEMBERS: u32 = 256;
 
 /// Why the daemon does not serve.
 #[derive(Debug, Error)]
@@ -92,12 +93,14 @@ pub fn run(config: &Config) -> Result<(), RunError> {
 async fn serve(config: &Config, listener: OwnedFd) -> Result<(), RunError> {
     let limits = Limits {
         clients_per_uid: config.max_clients.value,
-        pending: config.max_pending.value,
+        pending_per_uid: config.max_pending.value,
+        calls_per_uid: config.max_calls.value,
+        leases_per_uid: config.max_leases.value,
+        tables_per_uid: config.max_tables.value,
         hello_timeout: config.hello_timeout.value,
         drain_timeout: config.drain_timeout.value,
         prefault_threads: config.prefault_threads.value,
         tables: TABLES,
-        tables_per_uid: TABLES / 2,
         members_per_client: MEMBERS,
         own_uid: rustix::process::geteuid().as_raw(),
     };
@@ -113,9 +116,10 @@ async fn serve(config: &Config, listener: OwnedFd) -> Result<(), RunError> {
     let (inputs, received) = mpsc::channel(INPUTS);
     let mut supervisor = Supervisor::new(limits.clone(), governor.clone(), instance, inputs.clone());
     for table in &config.tables {
-        let made = declared(&table.value, &governor, &limits);
+        let Declared { spec, access } = &table.value;
+        let made = declared(spec, &governor, &limits);
         tokio::select! {
-            store = made => supervisor.declare(store?),
+            store = made => supervisor.declare(store?, access.clone()),
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
         }
@@ -183,21 +187,20 @@ async fn declared(
     made.map_err(|source| RunError::Table { name, source: Box::new(source) })
 }
 
-/// Serves every connection, of which only so many may not have said hello; the others wait in the backlog.
+/// Serves every connection.
 async fn accept_all(
     listener: AsyncFd<OwnedFd>,
     limits: Limits,
     inputs: mpsc::Sender<Input>,
     alive: mpsc::Sender<Infallible>,
 ) {
-    let places = Arc::new(Semaphore::new(limits.pending as usize));
-    while let Ok(place) = places.clone().acquire_owned().await {
-        let fd = loop {
-            if let Some(fd) = accept(&listener).await {
-                break fd;
-            }
-        };
-        tokio::spawn(connection::serve(fd, inputs.clone(), limits.hello_timeout, place, alive.clone()));
+    let door = Door::new(limits.clients_per_uid, limits.pending_per_uid, limits.calls_per_uid);
+    let door = Arc::new(door);
+    loop {
+        if let Some(fd) = accept(&listener).await {
+            let (inputs, door, alive) = (inputs.clone(), door.clone(), alive.clone());
+            tokio::spawn(connection::serve(fd, inputs, door, limits.hello_timeout, alive));
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use echo::access::AccessList;
 use echo::ids::{ClientId, MemberId, TableId};
 use echo::memory::MemoryGovernor;
 use echo::peer::{Peer, ProofOfExit};
@@ -21,7 +22,7 @@ use echo::wire::message::{
     BUILD, EndReason, Event, Hello, LAYOUT_VERSION, PROTOCOL_MAX, PROTOCOL_MIN, Refused, Request, Status,
     Welcome,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tracing::{debug, info, warn};
 
 use crate::burials::Burials;
@@ -55,8 +56,8 @@ pub enum Input {
     },
     /// A connection asked for the status instead.
     Status(oneshot::Sender<Status>),
-    /// A client said something.
-    Request(ClientId, Request),
+    /// A client said something; its user has the place until that is done.
+    Request(ClientId, Request, OwnedSemaphorePermit),
     /// A client's connection is gone, and why.
     Disconnected(ClientId, String),
     /// A client's process is gone.
@@ -78,6 +79,7 @@ const BUILD_NAME: usize = 32;
 struct Building {
     spec: TableSpec,
     uid: u32,
+    access: AccessList,
     waiting: Vec<(ClientId, u32)>,
 }
 
@@ -177,7 +179,7 @@ impl Supervisor {
                 }
             }
             Input::Status(reply) => drop(reply.send(self.status())),
-            Input::Request(client, request) => self.request(client, request),
+            Input::Request(client, request, _place) => self.request(client, request),
             Input::Disconnected(client, reason) => self.disconnected(client, &reason),
             Input::Exited(client, proof) => self.exited(client, proof),
             Input::Built(name, result) => self.built(&name, result),

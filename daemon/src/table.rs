@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use echo::access::AccessList;
 use echo::table::store::Store;
 use echo::table::why::Watch;
 
@@ -9,10 +10,10 @@ use echo::table::why::Watch;
 pub struct Table {
     /// Its samples and their memory.
     pub store: Store,
-    /// The user that it is accounted to, and who may use it.
+    /// Its owner: the user that it is accounted to, who may do everything with it.
     pub uid: u32,
-    /// The configuration declares it: everybody who may connect may use it.
-    pub public: bool,
+    /// What others may do.
+    pub access: AccessList,
     /// Its name is free again; it stays until nobody has it mapped.
     pub dropped: bool,
     /// Since when what is waiting waits.
@@ -21,8 +22,8 @@ pub struct Table {
 
 impl Table {
     /// A new table.
-    pub fn new(store: Store, uid: u32, public: bool) -> Self {
-        Self { store, uid, public, dropped: false, watch: Watch::default() }
+    pub fn new(store: Store, uid: u32, access: AccessList) -> Self {
+        Self { store, uid, access, dropped: false, watch: Watch::default() }
     }
 
     /// Its name.

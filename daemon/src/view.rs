@@ -2,6 +2,7 @@
 
 use std::ops::Bound;
 
+use echo::access::Role;
 use echo::ids::{ClientId, TableId};
 use echo::table::why;
 use echo::wire::message::{Answer, ClientRow, MAX_MEMBER_ROWS, MAX_ROWS, MemberRow, TableDetails, TableRow};
@@ -31,12 +32,13 @@ fn row(id: TableId, table: &Table) -> TableRow {
     }
 }
 
-/// A page of tables, by name.
-pub fn tables(supervisor: &Supervisor, after: Option<&str>) -> Answer {
+/// A page of the tables that the client may look at, by name.
+pub fn tables(supervisor: &Supervisor, asks: ClientId, after: Option<&str>) -> Answer {
     let mut all: Vec<(&TableId, &Table)> = supervisor
         .tables
         .iter()
         .filter(|(_, table)| !table.dropped && after.is_none_or(|after| table.name() > after))
+        .filter(|(id, _)| supervisor.may(asks, **id, Role::Observe))
         .collect();
     all.sort_by_key(|(_, table)| table.name());
     let rows = all.iter().take(MAX_ROWS).map(|(id, table)| row(**id, table)).collect();
@@ -77,6 +79,7 @@ pub fn table(supervisor: &Supervisor, id: TableId) -> Answer {
     Answer::TableDetails(TableDetails {
         row: row(id, table),
         spec: table.store.spec().clone(),
+        access: table.access.clone(),
         pages: table.store.pages().clone(),
         cursor,
         limit,

@@ -66,9 +66,14 @@ impl Writer {
     }
 }
 
+/// The user of readers whose process has not come back to a daemon that took the table over.
+pub const UNKNOWN_UID: u32 = u32::MAX;
+
 /// A process that is granted batches.
 #[derive(Debug)]
 pub struct Reader {
+    /// Its user.
+    pub uid: u32,
     /// How many grants it may hold.
     pub prefetch: u16,
     /// How many it holds.
@@ -87,8 +92,9 @@ pub struct Reader {
 
 impl Reader {
     /// A reader that holds nothing.
-    pub const fn new(prefetch: u16) -> Self {
+    pub const fn new(uid: u32, prefetch: u16) -> Self {
         Self {
+            uid,
             prefetch,
             held: 0,
             last_number: GrantNumber(0),

@@ -5,6 +5,7 @@
 //! - [`ending`]: finishing and draining.
 //! - [`ledger`]: the private record, from which a table can be taken over.
 //! - [`member`]: writers and readers.
+//! - `quota`: how many blocks one user's readers may hold.
 //! - [`store`]: a queue and the memory of its arrays.
 //! - [`why`]: what is being waited for, and since when.
 
@@ -13,6 +14,7 @@ pub mod ledger;
 pub mod member;
 pub mod orphan;
 pub mod queue;
+mod quota;
 #[cfg(not(echo_loom))]
 pub mod store;
 pub mod why;

@@ -5,8 +5,8 @@
 //! be done yet is done by a later call or by [`Queue::tick`].
 //!
 //! What always holds: a block is free, or it is live and then either granted to one reader or in `ungranted`.
-//! A reader is granted a batch only while it holds fewer than its prefetch depth, the lowest sequence first; what a dead
-//! reader held comes later than its sequence. A block is published
+//! A reader is granted a batch only while it holds fewer than its prefetch depth and its user no more than a fair part
+//! of the blocks ([`Quota`]), the lowest sequence first; what a dead reader held comes later than its sequence. A block is published
 //! again only after its reader gave it back *and* every slot was committed, so that no claim to it can be open.
 //!
 //! Nothing that a client can write is believed: what the shared words say is compared with the private record,
@@ -27,8 +27,9 @@ use crate::ring::{fill_ring, ready, space};
 use crate::sync::Ordering;
 use crate::table::ending::Phase;
 use crate::table::ledger::{BlockUse, GrantRecord, Ledger, LedgerError, ORPHANS};
-use crate::table::member::{MemberKey, Reader, Writer};
+use crate::table::member::{MemberKey, Reader, UNKNOWN_UID, Writer};
 use crate::table::orphan::Orphan;
+use crate::table::quota::Quota;
 use crate::wire::message::{BlockCounts, EndReason, Grant, SampleCounts};
 
 /// Where lease tokens come from.
@@ -149,7 +150,8 @@ impl Queue {
                 Some(grant) => {
                     ready::set_granted(&queue.control, block);
                     queue.by_token.insert(grant.token, block);
-                    let reader = queue.readers.entry(grant.reader).or_insert_with(|| Reader::new(0));
+                    let reader =
+                        queue.readers.entry(grant.reader).or_insert_with(|| Reader::new(UNKNOWN_UID, 0));
                     reader.connected = false;
                     reader.held += 1;
                     reader.last_number = reader.last_number.max(grant.number);
@@ -240,9 +242,10 @@ impl Queue {
         self.writers.insert(key, Writer::new(page, record));
     }
 
-    /// A process may read from now on; one of that key that was here before goes on.
-    pub fn attach_reader(&mut self, key: MemberKey, prefetch: u16, actions: &mut Vec<Action>) {
-        let reader = self.readers.entry(key).or_insert_with(|| Reader::new(prefetch));
+    /// A process of that user may read from now on; one of that key that was here before goes on.
+    pub fn attach_reader(&mut self, key: MemberKey, uid: u32, prefetch: u16, actions: &mut Vec<Action>) {
+        let reader = self.readers.entry(key).or_insert_with(|| Reader::new(uid, prefetch));
+        reader.uid = uid;
         reader.prefetch = prefetch;
         reader.connected = true;
         self.grant(actions);
@@ -379,8 +382,10 @@ impl Queue {
             return;
         }
         let mut granted: BTreeMap<MemberKey, Vec<Grant>> = BTreeMap::new();
+        let mut quota = Quota::of(self.readers.values(), self.ledger.usable());
         while let Some((&seq, &block)) = self.ungranted.first_key_value() {
-            let wanting = self.readers.iter_mut().filter(|(_, reader)| reader.wants());
+            let wanting =
+                self.readers.iter_mut().filter(|(_, reader)| reader.wants() && quota.allows(reader.uid));
             let first = |reader: &Reader| (reader.ended, reader.held, reader.turn);
             let Some((&key, reader)) = wanting.min_by_key(|(_, reader)| first(reader)) else {
                 break;
@@ -395,6 +400,7 @@ impl Queue {
             self.turn += 1;
             reader.turn = self.turn;
             reader.held += 1;
+            quota.take(reader.uid);
             reader.last_number = GrantNumber(reader.last_number.0 + 1);
             let number = reader.last_number;
             // GRANTED before the record: a daemon that dies in between leaves a needless wake, not a lost one.

@@ -76,6 +76,17 @@ pub struct Store {
     lease: MemoryLease,
 }
 
+/// What a member may do with a table's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rights {
+    /// Write samples.
+    Write,
+    /// Read them.
+    Read,
+    /// Read them, from memory that CUDA can page-lock: that must be writable on many GPUs.
+    Pin,
+}
+
 /// What members are sent.
 struct Files {
     data: Arc<OwnedFd>,
@@ -170,12 +181,13 @@ impl Store {
         }
     }
 
-    /// The descriptors that go with it, data and control: to write, or to read alone.
-    pub fn descriptors(&self, writer: bool) -> Vec<Arc<OwnedFd>> {
+    /// The descriptors that go with it: data and control.
+    pub fn descriptors(&self, rights: Rights) -> Vec<Arc<OwnedFd>> {
         let files = &self.files;
-        match writer {
-            true => vec![files.data.clone(), files.control.clone()],
-            false => vec![files.data_read_only.clone(), files.control_read_only.clone()],
+        match rights {
+            Rights::Write => vec![files.data.clone(), files.control.clone()],
+            Rights::Read => vec![files.data_read_only.clone(), files.control_read_only.clone()],
+            Rights::Pin => vec![files.data.clone(), files.control_read_only.clone()],
         }
     }
 
@@ -328,7 +340,10 @@ mod tests {
     fn attach(store: &Store, writer: bool) -> (PytreeRingBuf<SharedBacking>, Control) {
         let attachment = store.attachment(TableId(1), MemberId(1), 0);
         let access = if writer { Access::ReadWrite } else { Access::ReadOnly };
-        let mut fds = store.descriptors(writer).into_iter().map(|fd| fd.try_clone().unwrap());
+        let mut fds = store
+            .descriptors(if writer { Rights::Write } else { Rights::Read })
+            .into_iter()
+            .map(|fd| fd.try_clone().unwrap());
         let data = Sealed::received(fds.next().unwrap(), attachment.data_bytes, access).unwrap();
         let geometry = Geometry::announced(&attachment).unwrap();
         let layout = DataLayout::announced(&spec(), &attachment.offsets, attachment.data_bytes).unwrap();
@@ -347,7 +362,7 @@ mod tests {
         let mut actions = Vec::new();
         store.queue_mut().attach_writer(key(1), page.clone(), 0);
         store.queue_mut().attach_writer(key(2), page.clone(), 1);
-        store.queue_mut().attach_reader(key(3), 2, &mut actions);
+        store.queue_mut().attach_reader(key(3), 0, 2, &mut actions);
         let (ours, control) = attach(&store, true);
         let mut claimers = [Claimer::new(3), Claimer::new(3)];
         let mut claim = |writer: u32| {

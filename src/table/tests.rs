@@ -133,7 +133,7 @@ impl Bench {
         let key = self.key();
         self.readers.insert(key, ReaderSide::default());
         let mut actions = Vec::new();
-        self.queue().attach_reader(key, prefetch, &mut actions);
+        self.queue().attach_reader(key, 0, prefetch, &mut actions);
         self.apply(actions);
         key
     }
@@ -254,7 +254,7 @@ impl Bench {
             self.queue.as_mut().unwrap().attach_writer(worker.key, worker.page.clone(), 0);
         }
         for &key in self.readers.keys() {
-            self.queue.as_mut().unwrap().attach_reader(key, 2, &mut actions);
+            self.queue.as_mut().unwrap().attach_reader(key, 0, 2, &mut actions);
         }
         self.apply(actions);
     }

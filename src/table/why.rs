@@ -369,7 +369,7 @@ mod tests {
         }
 
         fn attach_reader(&mut self, prefetch: u16) {
-            self.queue.attach_reader(READER, prefetch, &mut Vec::new());
+            self.queue.attach_reader(READER, 0, prefetch, &mut Vec::new());
         }
 
         fn claim(&mut self) -> crate::ring::claim::Attempt {

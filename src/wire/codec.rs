@@ -8,6 +8,7 @@ use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bincode::error::{DecodeError, EncodeError};
 use thiserror::Error;
 
+use crate::access::{AccessList, MAX_RULES};
 use crate::ids::MemberId;
 use crate::spec::{ArraySpec, MAX_ARRAYS, TableSpec};
 use crate::wire::message::{Call, Event, MAX_MESSAGE, MAX_TOKENS, Request};
@@ -110,8 +111,13 @@ fn decode<M: bincode::Decode<()>>(bytes: &[u8]) -> Result<M, CodecError> {
 
 fn check_call(call: &Call) -> Result<(), CodecError> {
     let arrays = |arrays: &[ArraySpec]| at_most("arrays", arrays.len(), MAX_ARRAYS);
+    let rules = |AccessList(rules): &AccessList| at_most("access rules", rules.len(), MAX_RULES);
     match call {
-        Call::CreateTable(spec) => arrays(&spec.arrays),
+        Call::CreateTable { spec, access } => {
+            arrays(&spec.arrays)?;
+            access.as_ref().map_or(Ok(()), rules)
+        }
+        Call::SetAccess { access, .. } => rules(access),
         Call::AttachWriter { arrays: Some(list), .. } | Call::AttachReader { arrays: Some(list), .. } => {
             arrays(list)
         }

@@ -81,6 +81,39 @@ pub(crate) fn set_socket_flag(socket: BorrowedFd<'_>, option: i32, on: bool) -> 
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// The groups of the process that connected the socket, beside its main one. Neither nix nor rustix knows the option.
+pub(crate) fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    /// Most groups that the kernel lets a process have.
+    const NGROUPS_MAX: usize = 65536;
+    let mut groups: Vec<u32> = vec![0; 64];
+    loop {
+        let mut bytes = size_of_val(&groups[..]) as libc::socklen_t;
+        // SAFETY: the descriptor is borrowed and open; the value points to as many bytes as the length says, which
+        // live past the call and of which any pattern is a u32; the length is this function's own.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut bytes,
+            )
+        };
+        let needed = bytes as usize / size_of::<u32>();
+        match io::Error::last_os_error() {
+            _ if result == 0 => {
+                groups.truncate(needed);
+                return Ok(groups);
+            }
+            // There are more: the length says how many.
+            error if error.raw_os_error() == Some(libc::ERANGE) && needed > groups.len() => {
+                groups.resize(needed.min(NGROUPS_MAX), 0);
+            }
+            error => return Err(error),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -23,6 +23,7 @@
 
 use bincode::{Decode, Encode};
 
+use crate::access::AccessList;
 use crate::ids::{BlockSeq, ClientId, GrantNumber, LeaseToken, MemberId, TableId};
 use crate::spec::{ArraySpec, TableSpec};
 use crate::wire::tag::{NoTag, encode_by_discriminant};
@@ -99,8 +100,13 @@ pub struct Hello {
 pub enum Call {
     #[doc(hidden)]
     Zero(NoTag),
-    /// A table. One of that name with an equal spec is as good.
-    CreateTable(TableSpec),
+    /// A table. One of that name with an equal spec, and an equal access list if one is given, is as good.
+    CreateTable {
+        /// What it is like.
+        spec: TableSpec,
+        /// Who may do what with it; if nothing is said everyone may observe it.
+        access: Option<AccessList>,
+    },
     /// The table ends for everybody attached.
     DropTable {
         /// Its name.
@@ -121,6 +127,8 @@ pub enum Call {
         arrays: Option<Vec<ArraySpec>>,
         /// How many batches may be granted ahead, 1 to [`MAX_PREFETCH`].
         prefetch: u16,
+        /// Whether the data descriptor must be writable, as page-locking for CUDA needs it.
+        pin: bool,
     },
     /// This writer commits no more samples. When the last has said so the table ends.
     FinishWriter {
@@ -156,6 +164,13 @@ pub enum Call {
     Why {
         /// Its name.
         name: String,
+    },
+    /// Another access list for a table. Who is attached stays so.
+    SetAccess {
+        /// The table's name.
+        table: String,
+        /// The list.
+        access: AccessList,
     },
 }
 
@@ -348,7 +363,7 @@ pub enum RefusalKind {
     Draining = 8,
     /// The table's shared state is spoilt.
     Poisoned = 9,
-    /// Another user's table.
+    /// The table's access list does not allow it.
     NotPermitted = 10,
     /// The message makes no sense here.
     Invalid = 11,
@@ -456,6 +471,8 @@ pub struct TableDetails {
     pub row: TableRow,
     /// Its spec.
     pub spec: TableSpec,
+    /// Who may do what with it, beside its owner.
+    pub access: AccessList,
     /// What its memory is made of.
     pub pages: Pages,
     /// Next position to be claimed.

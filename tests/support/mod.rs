@@ -171,6 +171,13 @@ impl Daemon {
         connect(&self.socket())
     }
 
+    /// Lets every user of the machine connect, as an administrator does who sets the socket's group.
+    pub fn open_to_all(self) -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(self.socket(), std::fs::Permissions::from_mode(0o666)).unwrap();
+        self
+    }
+
     /// Starts a part that uses this daemon.
     pub fn actor_of(&self, role: &str) -> Actor {
         Actor::start(role, &self.socket())

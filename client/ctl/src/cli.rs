@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use echo_client::{ArraySpec, HugePages, Pin};
+use echo_client::{ArraySpec, HugePages, Pin, Rule, RuleError};
 
 use crate::array;
 use crate::exit::Exit;
@@ -106,6 +106,8 @@ pub enum Table {
         /// Its name
         name: String,
     },
+    /// Show or replace the rules that say who may do what with a table, beside its owner
+    Access(Access),
 }
 
 /// A table to be made.
@@ -130,6 +132,11 @@ pub struct Create {
     #[arg(long = "array", value_name = "PATH:DTYPE[:SHAPE]", required = true, value_parser = array::parse)]
     pub arrays: Vec<ArraySpec>,
 
+    /// Who may do what with it, such as group:ml=read,write; roles are write, read, pin, observe and administer;
+    /// once for each [default: everyone=observe]
+    #[arg(long = "access", value_name = "WHO=ROLE[,ROLE...]", value_parser = parse_rule)]
+    pub access: Vec<Rule>,
+
     /// Whether its pages must be locked
     #[arg(long, value_name = "POLICY", default_value = "best-effort", value_parser = parse_pin)]
     pub pin: Pin,
@@ -137,6 +144,21 @@ pub struct Create {
     /// Whether its large arrays must be on huge pages
     #[arg(long, value_name = "POLICY", default_value = "auto", value_parser = parse_huge_pages)]
     pub huge_pages: HugePages,
+}
+
+/// Who may do what with a table.
+#[derive(Args, Debug)]
+pub struct Access {
+    /// The table's name
+    pub name: String,
+
+    /// Replace all rules by this one, and by each further one, such as group:ml=read,write or everyone=observe
+    #[arg(long = "set", value_name = "WHO=ROLE[,ROLE...]", value_parser = parse_rule)]
+    pub rules: Vec<Rule>,
+
+    /// Remove all rules, so that only the owner can do anything
+    #[arg(long, conflicts_with = "rules")]
+    pub clear: bool,
 }
 
 /// What to ask about clients.
@@ -162,6 +184,10 @@ pub const fn huge_pages(huge_pages: HugePages) -> &'static str {
         HugePages::Required => "required",
         HugePages::Off => "off",
     }
+}
+
+fn parse_rule(text: &str) -> Result<Rule, RuleError> {
+    text.parse()
 }
 
 fn parse_pin(text: &str) -> Result<Pin, String> {

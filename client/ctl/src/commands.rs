@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use echo_client::message::{ClientRow, Status, TableDetails, TableRow, Wait};
-use echo_client::{Client, ConnectOptions, TableSpec};
+use echo_client::{AccessList, Client, ConnectOptions, TableSpec};
 
 use crate::cli::{self, Command, Connect, Create};
 use crate::failure::Failure;
@@ -18,6 +18,7 @@ pub enum Answer {
     Table(Box<TableDetails>),
     Created { name: String, created: bool },
     Dropped { name: String },
+    Access(Box<TableDetails>),
     Clients(Vec<ClientRow>),
     Why { table: String, waits: Vec<Wait> },
 }
@@ -46,12 +47,22 @@ pub fn run(command: &Command, connect: &Connect) -> Result<Answer, Failure> {
         Command::Table(cli::Table::List) => Answer::Tables(client()?.list_tables()?),
         Command::Table(cli::Table::Show { name }) => Answer::Table(Box::new(client()?.show_table(name)?)),
         Command::Table(cli::Table::Create(create)) => {
-            let made = client()?.create_table(&spec(create))?;
+            let made = match &create.access[..] {
+                [] => client()?.create_table(&spec(create))?,
+                rules => client()?.create_table_for(&spec(create), &AccessList(rules.to_vec()))?,
+            };
             Answer::Created { name: create.name.clone(), created: made.created }
         }
         Command::Table(cli::Table::Drop { name }) => {
             client()?.drop_table(name)?;
             Answer::Dropped { name: name.clone() }
+        }
+        Command::Table(cli::Table::Access(access)) => {
+            let client = client()?;
+            if access.clear || !access.rules.is_empty() {
+                client.set_access(&access.name, &AccessList(access.rules.clone()))?;
+            }
+            Answer::Access(Box::new(client.show_table(&access.name)?))
         }
         Command::Client(cli::Client::List) => {
             let client = client()?;

@@ -1,7 +1,7 @@
 //! Answers for programs. A field keeps its name and its meaning for as long as [`SCHEMA`] stays.
 
-use echo_client::TableSpec;
 use echo_client::message::{ClientRow, MemberRow, Status, TableDetails, TableRow, Wait};
+use echo_client::{AccessList, TableSpec};
 use serde_json::{Value, json};
 
 use crate::cli;
@@ -21,6 +21,11 @@ pub fn answer(answer: &Answer) -> Value {
         Answer::Table(details) => json!({ "table": table(details) }),
         Answer::Created { name, created } => json!({ "name": name, "created": created }),
         Answer::Dropped { name } => json!({ "name": name, "dropped": true }),
+        Answer::Access(details) => json!({
+            "name": details.row.name,
+            "uid": details.row.uid,
+            "access": access(&details.access),
+        }),
         Answer::Clients(rows) => json!({ "clients": rows.iter().map(client).collect::<Vec<_>>() }),
         Answer::Why { table, waits } => json!({
             "table": table,
@@ -70,6 +75,7 @@ fn table_row(row: &TableRow) -> Value {
 fn table(details: &TableDetails) -> Value {
     let mut object = table_row(&details.row);
     object["spec"] = spec(&details.spec);
+    object["access"] = access(&details.access);
     object["pages"] = json!({
         "page_bytes": details.pages.page_bytes,
         "resident_bytes": details.pages.resident_bytes,
@@ -90,6 +96,11 @@ fn table(details: &TableDetails) -> Value {
     object["orphaned_claims"] = details.orphaned_claims.into();
     object["members"] = details.members.iter().map(member).collect();
     object
+}
+
+/// Rules, as the configuration file and `--access` have them.
+fn access(access: &AccessList) -> Value {
+    access.0.iter().map(ToString::to_string).collect()
 }
 
 fn spec(spec: &TableSpec) -> Value {

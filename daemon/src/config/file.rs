@@ -8,13 +8,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use echo::spec::TableSpec;
 use thiserror::Error;
 
 use super::document::{DocumentError, Section, Source};
 use super::key::Key;
 use super::origin::{Origin, Place, Valued, printable};
-use super::tables::{TableError, tables};
+use super::tables::{Declared, TableError, tables};
 use crate::surroundings::Surroundings;
 
 /// The machine's configuration file.
@@ -50,7 +49,7 @@ pub enum FileError {
 pub(super) struct ConfigFile {
     pub(super) path: PathBuf,
     pub(super) settings: BTreeMap<Key, Valued<String>>,
-    pub(super) tables: Vec<Valued<TableSpec>>,
+    pub(super) tables: Vec<Valued<Declared>>,
 }
 
 /// Finds and reads the file; `None` if none is named and there is none.

@@ -15,8 +15,14 @@ pub enum Key {
     UidBudget,
     /// Clients of one uid at a time.
     MaxClients,
-    /// Connections at a time that have not said hello yet.
+    /// Connections of one uid at a time that have not said hello yet.
     MaxPending,
+    /// Calls a second of one uid.
+    MaxCalls,
+    /// Tables of one uid at a time.
+    MaxTables,
+    /// Batches that may be granted ahead to the readers of one uid.
+    MaxLeases,
     /// Time that a connection has to say hello.
     HelloTimeout,
     /// Time that clients have to finish when the daemon stops.
@@ -42,12 +48,15 @@ pub(super) enum Form {
 
 impl Key {
     /// Every setting, in the order in which they are printed.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Socket,
         Self::HostBudget,
         Self::UidBudget,
         Self::MaxClients,
         Self::MaxPending,
+        Self::MaxCalls,
+        Self::MaxTables,
+        Self::MaxLeases,
         Self::HelloTimeout,
         Self::DrainTimeout,
         Self::PrefaultThreads,
@@ -63,6 +72,9 @@ impl Key {
             Self::UidBudget => ["uid_budget", "--uid-budget", "ECHO_UID_BUDGET"],
             Self::MaxClients => ["max_clients", "--max-clients", "ECHO_MAX_CLIENTS"],
             Self::MaxPending => ["max_pending", "--max-pending", "ECHO_MAX_PENDING"],
+            Self::MaxCalls => ["max_calls", "--max-calls", "ECHO_MAX_CALLS"],
+            Self::MaxTables => ["max_tables", "--max-tables", "ECHO_MAX_TABLES"],
+            Self::MaxLeases => ["max_leases", "--max-leases", "ECHO_MAX_LEASES"],
             Self::HelloTimeout => ["hello_timeout", "--hello-timeout", "ECHO_HELLO_TIMEOUT"],
             Self::DrainTimeout => ["drain_timeout", "--drain-timeout", "ECHO_DRAIN_TIMEOUT"],
             Self::PrefaultThreads => ["prefault_threads", "--prefault-threads", "ECHO_PREFAULT_THREADS"],
@@ -89,7 +101,12 @@ impl Key {
     pub(super) const fn form(self) -> Form {
         match self {
             Self::HostBudget | Self::UidBudget => Form::Size,
-            Self::MaxClients | Self::MaxPending | Self::PrefaultThreads => Form::Number,
+            Self::MaxClients
+            | Self::MaxPending
+            | Self::MaxCalls
+            | Self::MaxTables
+            | Self::MaxLeases
+            | Self::PrefaultThreads => Form::Number,
             Self::Socket | Self::HelloTimeout | Self::DrainTimeout | Self::Log | Self::LogFormat => {
                 Form::Text
             }

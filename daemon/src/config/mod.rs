@@ -23,14 +23,13 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use echo::spec::TableSpec;
 use thiserror::Error;
 
 pub use self::document::{DocumentError, Hint};
 pub use self::file::{FileError, SYSTEM_CONFIG};
 pub use self::key::Key;
 pub use self::origin::{Origin, Place, Valued};
-pub use self::tables::TableError;
+pub use self::tables::{Declared, TableError};
 pub use self::value::{LogFormat, MAX_TIMEOUT, MIN_BUDGET, ValueError};
 use crate::bytes::Bytes;
 use crate::cli::Cli;
@@ -51,8 +50,16 @@ pub struct Config {
     pub uid_budget: Valued<Bytes>,
     /// Clients of one uid at a time, 1 to 65,536. Default: 256.
     pub max_clients: Valued<u32>,
-    /// Connections at a time that have not said hello yet, 1 to 65,536. Default: 64.
+    /// Connections of one uid at a time that have not said hello yet, 1 to 65,536; others of it wait. Default: 64.
     pub max_pending: Valued<u32>,
+    /// Calls a second of one uid, once it has made as many at once, 1 to 1,000,000; what is too early waits.
+    /// Default: 2,000.
+    pub max_calls: Valued<u32>,
+    /// Tables of one uid at a time, 1 to 1,024. Default: 512.
+    pub max_tables: Valued<u32>,
+    /// Batches that may be granted ahead to the readers of one uid, the sum of their prefetch depths, 1 to 1,048,576.
+    /// Default: 8,192.
+    pub max_leases: Valued<u32>,
     /// Time that a connection has to say hello, 1 ms to a day. Default: 2 s.
     pub hello_timeout: Valued<Duration>,
     /// Time that clients have to finish when the daemon stops, 0 to a day. Default: 10 s.
@@ -64,7 +71,7 @@ pub struct Config {
     /// Where and how it is logged. Default: [`LogFormat::Auto`].
     pub log_format: Valued<LogFormat>,
     /// The tables that the file declares; valid, no two of one name.
-    pub tables: Vec<Valued<TableSpec>>,
+    pub tables: Vec<Valued<Declared>>,
 }
 
 /// A configuration that the daemon cannot run with.
@@ -120,6 +127,9 @@ impl Config {
             uid_budget,
             max_clients: told.or(Key::MaxClients, |text| value::number(text, 1, 1 << 16), || 256)?,
             max_pending: told.or(Key::MaxPending, |text| value::number(text, 1, 1 << 16), || 64)?,
+            max_calls: told.or(Key::MaxCalls, |text| value::number(text, 1, 1_000_000), || 2000)?,
+            max_tables: told.or(Key::MaxTables, |text| value::number(text, 1, 1024), || 512)?,
+            max_leases: told.or(Key::MaxLeases, |text| value::number(text, 1, 1 << 20), || 8192)?,
             hello_timeout: told.or(
                 Key::HelloTimeout,
                 |text| value::timeout(text, Duration::from_millis(1)),

@@ -9,7 +9,7 @@ use echo::spec::TableSpec;
 
 use super::key::Key;
 use super::origin::{Origin, Valued, printable};
-use super::tables::{huge_pages_word, pin_word};
+use super::tables::{Declared, huge_pages_word, pin_word};
 use super::{Bytes, Config};
 
 /// The column in which comments start, where the line leaves room.
@@ -59,6 +59,9 @@ impl Config {
             Key::UidBudget => size(&self.uid_budget),
             Key::MaxClients => number(&self.max_clients),
             Key::MaxPending => number(&self.max_pending),
+            Key::MaxCalls => number(&self.max_calls),
+            Key::MaxTables => number(&self.max_tables),
+            Key::MaxLeases => number(&self.max_leases),
             Key::HelloTimeout => duration(&self.hello_timeout),
             Key::DrainTimeout => duration(&self.drain_timeout),
             Key::PrefaultThreads => number(&self.prefault_threads),
@@ -73,8 +76,9 @@ fn line(out: &mut String, code: &str, origin: &Origin) -> fmt::Result {
     writeln!(out, "{code:<COMMENT$} # {origin}")
 }
 
-fn write_table(out: &mut String, table: &Valued<TableSpec>) -> fmt::Result {
-    let TableSpec { name, arrays, batch_size, capacity, max_capacity, pin, huge_pages } = &table.value;
+fn write_table(out: &mut String, table: &Valued<Declared>) -> fmt::Result {
+    let Declared { spec, access } = &table.value;
+    let TableSpec { name, arrays, batch_size, capacity, max_capacity, pin, huge_pages } = spec;
     writeln!(out)?;
     line(out, "[[table]]", &table.origin)?;
     writeln!(out, "name = {}", quote(name))?;
@@ -83,6 +87,8 @@ fn write_table(out: &mut String, table: &Valued<TableSpec>) -> fmt::Result {
     writeln!(out, "max_capacity = {max_capacity}")?;
     writeln!(out, "pin = {}", quote(pin_word(*pin)))?;
     writeln!(out, "huge_pages = {}", quote(huge_pages_word(*huge_pages)))?;
+    let rules: Vec<_> = access.0.iter().map(|rule| quote(&rule.to_string())).collect();
+    writeln!(out, "access = [{}]", rules.join(", "))?;
     writeln!(out, "arrays = [")?;
     for array in arrays {
         let (path, dtype) = (quote(&array.path), quote(array.dtype.name()));

@@ -3,6 +3,7 @@
 //! A declaration becomes a [`TableSpec`] that is valid, or an error that names the file, the line, the
 //! table and the array.
 
+use echo::access::{AccessList, MAX_RULES, RuleError};
 use echo::spec::{ArraySpec, DType, HugePages, MAX_BATCH, MAX_BLOCKS, Pin, SpecError, TableSpec};
 use thiserror::Error;
 use toml::de::DeTable;
@@ -12,8 +13,8 @@ use super::key::Form;
 use super::origin::{Origin, Place, Valued};
 use super::value::{ValueError, number, quoted};
 
-const TABLE_KEYS: [&str; 7] =
-    ["name", "batch_size", "capacity", "max_capacity", "pin", "huge_pages", "arrays"];
+const TABLE_KEYS: [&str; 8] =
+    ["name", "batch_size", "capacity", "max_capacity", "pin", "huge_pages", "access", "arrays"];
 const ARRAY_KEYS: [&str; 3] = ["path", "dtype", "shape"];
 
 const PINS: [Pin; 3] = [Pin::Required, Pin::BestEffort, Pin::Off];
@@ -49,15 +50,28 @@ pub enum TableError {
     Choice { place: Place, key: &'static str, text: String, known: Vec<&'static str> },
     #[error("{place}: {key} is {text}, it must be a whole number from 0 to 2^63 - 1")]
     Dimension { place: Place, key: String, text: String },
+    #[error("{place}: {text:?} is no access rule")]
+    Rule { place: Place, text: String, source: RuleError },
+    #[error("{place}: access has {rules} rules, it may have {MAX_RULES}")]
+    Rules { place: Place, rules: usize },
     #[error("{place}: no table can be like this")]
     Spec { place: Place, source: SpecError },
     #[error("{place}: this name is taken by the table of line {first}")]
     Duplicate { place: Place, first: usize },
 }
 
+/// A table that the configuration declares.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Declared {
+    /// What it is like.
+    pub spec: TableSpec,
+    /// Who may do what with it.
+    pub access: AccessList,
+}
+
 /// All tables that the value of `table` declares.
-pub(super) fn tables(source: Source<'_>, item: &Item<'_>) -> Result<Vec<Valued<TableSpec>>, TableError> {
-    let mut tables: Vec<Valued<TableSpec>> = Vec::new();
+pub(super) fn tables(source: Source<'_>, item: &Item<'_>) -> Result<Vec<Valued<Declared>>, TableError> {
+    let mut tables: Vec<Valued<Declared>> = Vec::new();
     let mut lines: Vec<usize> = Vec::new();
     let expected = "declared under a heading [[table]]";
     for (i, element) in item.elements(expected)?.iter().enumerate() {
@@ -65,13 +79,13 @@ pub(super) fn tables(source: Source<'_>, item: &Item<'_>) -> Result<Vec<Valued<T
         let within = labelled("table", entries, "name", i);
         let place = Place { within, ..element.place.clone() };
         let section = Section::open(source, entries, place, &TABLE_KEYS)?;
-        let spec = table(source, &section)?;
+        let declared = Declared { spec: table(source, &section)?, access: access(&section)? };
         let place = section.place().clone();
-        if let Some(twin) = tables.iter().position(|other| other.value.name == spec.name) {
+        if let Some(twin) = tables.iter().position(|other| other.value.spec.name == declared.spec.name) {
             return Err(TableError::Duplicate { place, first: lines[twin] });
         }
         lines.push(place.line);
-        tables.push(Valued::new(spec, Origin::File(Place { within: String::new(), ..place })));
+        tables.push(Valued::new(declared, Origin::File(Place { within: String::new(), ..place })));
     }
     Ok(tables)
 }
@@ -96,6 +110,20 @@ fn table(source: Source<'_>, section: &Section<'_>) -> Result<TableSpec, TableEr
     let spec = TableSpec { name, arrays, batch_size, capacity, max_capacity, pin, huge_pages };
     spec.validate().map_err(|source| TableError::Spec { place: section.place().clone(), source })?;
     Ok(spec)
+}
+
+/// The access list, the open one where there is none.
+fn access(section: &Section<'_>) -> Result<AccessList, TableError> {
+    let Some(item) = section.get("access") else { return Ok(AccessList::open()) };
+    let items = item.elements("an array of rules, such as [\"group:ml=read\", \"everyone=observe\"]")?;
+    if items.len() > MAX_RULES {
+        return Err(TableError::Rules { place: item.place, rules: items.len() });
+    }
+    let rule = |item: &Item<'_>| {
+        let text = item.text(Form::Text)?;
+        text.parse().map_err(|source| TableError::Rule { place: item.place.clone(), text, source })
+    };
+    Ok(AccessList(items.iter().map(rule).collect::<Result<_, _>>()?))
 }
 
 /// One array.

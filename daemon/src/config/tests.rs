@@ -5,7 +5,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 use clap::Parser;
-use echo::spec::{ArraySpec, DType, HugePages, Pin};
+use echo::access::AccessList;
+use echo::spec::{ArraySpec, DType, HugePages, Pin, TableSpec};
 
 use super::*;
 
@@ -80,12 +81,15 @@ fn printed(config: &Config, key: Key) -> (String, String) {
 }
 
 /// For each setting: its default here, then what a file, a variable and a flag say.
-const VALUES: [(Key, [&str; 4]); 10] = [
+const VALUES: [(Key, [&str; 4]); 13] = [
     (Key::Socket, ["/run/echo/echod.sock", "/file.sock", "/env.sock", "/flag.sock"]),
     (Key::HostBudget, ["16 GiB", "3 GiB", "5 MiB", "7 TiB"]),
     (Key::UidBudget, ["16 GiB", "1 GiB", "96 KiB", "65537 B"]),
     (Key::MaxClients, ["256", "1", "2", "65536"]),
     (Key::MaxPending, ["64", "1", "2", "3"]),
+    (Key::MaxCalls, ["2000", "1", "2", "1000000"]),
+    (Key::MaxTables, ["512", "1", "2", "1024"]),
+    (Key::MaxLeases, ["8192", "1", "2", "1048576"]),
     (Key::HelloTimeout, ["2s", "500ms", "1m 30s", "1ms"]),
     (Key::DrainTimeout, ["10s", "1day", "0s", "1s"]),
     (Key::PrefaultThreads, ["4", "1", "2", "1024"]),
@@ -329,7 +333,26 @@ fn tables_are_declared_with_their_defaults() {
         ..TableSpec::new("replay/1", arrays, 32, 100)
     };
     let origin = |line| Origin::File(Place { path: FILE.into(), line, within: String::new() });
-    assert_eq!(config.tables, [Valued::new(rollouts, origin(2)), Valued::new(replay, origin(11))]);
+    let open = |spec| Declared { spec, access: AccessList::open() };
+    assert_eq!(
+        config.tables,
+        [Valued::new(open(rollouts), origin(2)), Valued::new(open(replay), origin(11))]
+    );
+}
+
+#[test]
+fn an_access_list_is_one_rule_a_string() {
+    let text = table_with(&[("access", "[\"gid:7=write,read\", \"everyone=observe\"]")]);
+    let config = load_text(&text).expect("a good table");
+    let rules: Vec<_> = config.tables[0].value.access.0.iter().map(ToString::to_string).collect();
+    assert_eq!(rules, ["gid:7=write,read", "everyone=observe"]);
+    assert_eq!(load_text(&table_with(&[("access", "[]")])).unwrap().tables[0].value.access.0, []);
+
+    let told = refused_text(&table_with(&[("access", "[\"gid:7=wirte\"]")]));
+    assert!(told.contains("is no access rule") && told.contains("\"wirte\" is no role"), "{told}");
+    let many = vec!["\"everyone=read\""; 65].join(", ");
+    let told = refused_text(&table_with(&[("access", &format!("[{many}]"))]));
+    assert!(told.contains("65 rules"), "{told}");
 }
 
 #[test]

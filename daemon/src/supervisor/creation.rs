@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use echo::access::{AccessList, Role};
 use echo::ids::{ClientId, TableId};
 use echo::spec::TableSpec;
 use echo::table::store::{Store, StoreError};
@@ -9,7 +10,7 @@ use echo::wire::codec;
 use echo::wire::message::{Answer, EndReason, Event, Refusal, RefusalKind};
 use tracing::{info, warn};
 
-use super::requests::{refusal, same_spec};
+use super::requests::{refusal, same_access, same_spec};
 use super::{Building, Input, Supervisor};
 use crate::table::Table;
 
@@ -17,15 +18,22 @@ use crate::table::Table;
 const PROGRESS: u64 = 8 << 30;
 
 impl Supervisor {
-    pub(super) fn create_table(&mut self, id: ClientId, call_id: u32, spec: TableSpec) -> Option<Answer> {
+    pub(super) fn create_table(
+        &mut self,
+        id: ClientId,
+        call_id: u32,
+        spec: TableSpec,
+        access: Option<AccessList>,
+    ) -> Option<Answer> {
         let valid = spec.validate().map_err(|error| error.to_string());
         if let Err(why) = valid.and_then(|()| codec::check_spec(&spec).map_err(|error| error.to_string())) {
             return Some(Answer::Refused(refusal(RefusalKind::InvalidSpec, why)));
         }
         if let Ok(table) = self.named(&spec.name) {
             let result = self
-                .permitted(id, table, false)
-                .and_then(|()| same_spec(&self.tables[&table].store.spec().diff(&spec), &spec.name));
+                .permitted_anything(id, table)
+                .and_then(|()| same_spec(&self.tables[&table].store.spec().diff(&spec), &spec.name))
+                .and_then(|()| same_access(&self.tables[&table].access, access.as_ref(), &spec.name));
             return Some(match result {
                 Ok(()) => Answer::Table { table, created: false },
                 Err(refusal) => Answer::Refused(refusal),
@@ -33,7 +41,9 @@ impl Supervisor {
         }
         let uid = self.clients[&id].peer.uid();
         if let Some(building) = self.building.get_mut(&spec.name) {
-            if let Err(refusal) = same_spec(&building.spec.diff(&spec), &spec.name) {
+            let same = same_spec(&building.spec.diff(&spec), &spec.name)
+                .and_then(|()| same_access(&building.access, access.as_ref(), &spec.name));
+            if let Err(refusal) = same {
                 return Some(Answer::Refused(refusal));
             }
             if building.waiting.iter().any(|&(client, _)| client == id) {
@@ -46,25 +56,26 @@ impl Supervisor {
         if self.drain_until.is_some() {
             return Some(Answer::Refused(refusal(RefusalKind::Draining, "echod is stopping".into())));
         }
-        if self.tables.len() + self.building.len() >= self.limits.tables {
+        if self.tables.len() + self.building.len() >= self.limits.tables as usize {
             let limit = self.limits.tables;
             let message = format!("there are {limit} tables already, which is the limit: drop one");
             return Some(Answer::Refused(refusal(RefusalKind::Limit, message)));
         }
         let of_uid = self.tables.values().filter(|table| table.uid == uid).count()
             + self.building.values().filter(|building| building.uid == uid).count();
-        if of_uid >= self.limits.tables_per_uid {
-            let message = format!("uid {uid} has {of_uid} tables already, which is the limit: drop one");
+        if of_uid >= self.limits.tables_per_uid as usize {
+            let message =
+                format!("uid {uid} has {of_uid} tables already, which is the limit (max_tables): drop one");
             return Some(Answer::Refused(refusal(RefusalKind::Limit, message)));
         }
-        self.build(spec, uid, vec![(id, call_id)]);
+        self.build(spec, uid, access.unwrap_or_else(AccessList::owned), vec![(id, call_id)]);
         None
     }
 
-    /// Takes over a table that the configuration declares. Everybody who may connect may use it.
-    pub fn declare(&mut self, store: Store) {
+    /// Takes over a table that the configuration declares.
+    pub fn declare(&mut self, store: Store, access: AccessList) {
         let uid = self.limits.own_uid;
-        self.insert(Table::new(store, uid, true));
+        self.insert(Table::new(store, uid, access));
     }
 
     fn insert(&mut self, table: Table) -> TableId {
@@ -78,12 +89,12 @@ impl Supervisor {
         id
     }
 
-    fn build(&mut self, spec: TableSpec, uid: u32, waiting: Vec<(ClientId, u32)>) {
+    fn build(&mut self, spec: TableSpec, uid: u32, access: AccessList, waiting: Vec<(ClientId, u32)>) {
         let (governor, inputs, threads) =
             (self.governor.clone(), self.inputs.clone(), self.limits.prefault_threads);
         let burials = self.burials.clone();
         let name = spec.name.clone();
-        self.building.insert(name.clone(), Building { spec: spec.clone(), uid, waiting });
+        self.building.insert(name.clone(), Building { spec: spec.clone(), uid, access, waiting });
         // Making gigabytes resident takes seconds: not here.
         tokio::task::spawn_blocking(move || {
             burials.wait();
@@ -95,10 +106,10 @@ impl Supervisor {
     }
 
     pub(super) fn built(&mut self, name: &str, result: Result<Box<Store>, StoreError>) {
-        let Some(Building { uid, waiting, .. }) = self.building.remove(name) else { return };
+        let Some(Building { uid, access, waiting, .. }) = self.building.remove(name) else { return };
         let answer = match result {
             Ok(store) => {
-                let id = self.insert(Table::new(*store, uid, false));
+                let id = self.insert(Table::new(*store, uid, access));
                 if self.drain_until.is_some() {
                     self.close_table(id, EndReason::Draining);
                 }
@@ -115,7 +126,8 @@ impl Supervisor {
         };
         for (i, (client, call_id)) in waiting.into_iter().enumerate() {
             let answer = match &answer {
-                Ok(table) => match self.clients.get(&client).map(|_| self.permitted(client, *table, false)) {
+                Ok(table) => match self.clients.get(&client).map(|_| self.permitted_anything(client, *table))
+                {
                     Some(Ok(())) => Answer::Table { table: *table, created: i == 0 },
                     Some(Err(refusal)) => Answer::Refused(refusal),
                     None => continue,
@@ -128,7 +140,7 @@ impl Supervisor {
 
     pub(super) fn drop_table(&mut self, id: ClientId, name: &str) -> Result<Answer, Refusal> {
         let table_id = self.named(name)?;
-        self.permitted(id, table_id, true)?;
+        self.permitted(id, table_id, Role::Administer)?;
         let mut actions = Vec::new();
         if let Some(table) = self.tables.get_mut(&table_id) {
             info!(table = name, client = %id, "table is dropped");

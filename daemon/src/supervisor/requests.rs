@@ -1,13 +1,15 @@
 //! What clients ask for, and whether they may.
 
+use echo::access::{AccessList, Role};
 use echo::ids::{ClientId, LeaseToken, MemberId, TableId};
 use echo::peer::ProofOfExit;
 use echo::ring::record::RECORDS;
 use echo::spec::{ArraySpec, diff_arrays};
 use echo::table::member::MemberKey;
 use echo::table::queue::{Queue, Violation};
+use echo::table::store::Rights;
 use echo::wire::message::{Answer, Call, EndReason, Event, MAX_PREFETCH, Refusal, RefusalKind, Request};
-use tracing::debug;
+use tracing::{debug, info};
 
 use super::Supervisor;
 use crate::client::Member;
@@ -42,13 +44,15 @@ impl Supervisor {
     /// `None` if the answer comes later, or has been sent.
     fn call(&mut self, id: ClientId, call_id: u32, call: Call) -> Option<Answer> {
         let result = match call {
-            Call::CreateTable(spec) => return self.create_table(id, call_id, spec),
+            Call::CreateTable { spec, access } => return self.create_table(id, call_id, spec, access),
             Call::DropTable { name } => self.drop_table(id, &name),
             Call::AttachWriter { table, arrays } => {
-                return self.attach(id, call_id, &table, arrays.as_deref(), None).err().map(Answer::Refused);
+                let result = self.attach(id, call_id, &table, arrays.as_deref(), Rights::Write, 0);
+                return result.err().map(Answer::Refused);
             }
-            Call::AttachReader { table, arrays, prefetch } => {
-                let result = self.attach(id, call_id, &table, arrays.as_deref(), Some(prefetch));
+            Call::AttachReader { table, arrays, prefetch, pin } => {
+                let rights = if pin { Rights::Pin } else { Rights::Read };
+                let result = self.attach(id, call_id, &table, arrays.as_deref(), rights, prefetch);
                 return result.err().map(Answer::Refused);
             }
             Call::FinishWriter { member } => self.finish_writer(id, member),
@@ -57,10 +61,11 @@ impl Supervisor {
                 self.detach(id, member);
                 Ok(Answer::Done)
             }
-            Call::ListTables { after } => Ok(view::tables(self, after.as_deref())),
-            Call::ShowTable { name } => self.named(&name).map(|table| view::table(self, table)),
+            Call::ListTables { after } => Ok(view::tables(self, id, after.as_deref())),
+            Call::ShowTable { name } => self.observed(id, &name).map(|table| view::table(self, table)),
             Call::ListClients { after } => Ok(view::clients(self, after)),
-            Call::Why { name } => self.named(&name).map(|table| view::why(self, table)),
+            Call::Why { name } => self.observed(id, &name).map(|table| view::why(self, table)),
+            Call::SetAccess { table, access } => self.set_access(id, &table, access),
         };
         Some(result.unwrap_or_else(Answer::Refused))
     }
@@ -72,22 +77,50 @@ impl Supervisor {
         })
     }
 
-    /// Whether the client may use or drop the table: its owner, root, the daemon's own user, and for a table
-    /// that the configuration declares, everybody who may connect.
-    pub(super) fn permitted(&self, id: ClientId, table: TableId, to_drop: bool) -> Result<(), Refusal> {
-        let (uid, table) = (self.clients[&id].peer.uid(), &self.tables[&table]);
-        let privileged = uid == 0 || uid == self.limits.own_uid || uid == table.uid;
-        if privileged || (table.public && !to_drop) {
-            return Ok(());
-        }
-        let (name, owner) = (table.name(), table.uid);
-        Err(refusal(
+    /// The table of that name, if the client may look at it.
+    fn observed(&self, id: ClientId, name: &str) -> Result<TableId, Refusal> {
+        let table = self.named(name)?;
+        self.permitted(id, table, Role::Observe).map(|()| table)
+    }
+
+    /// Whether the client may do that with the table.
+    pub(super) fn permitted(&self, id: ClientId, table: TableId, role: Role) -> Result<(), Refusal> {
+        if self.may(id, table, role) { Ok(()) } else { Err(self.not_permitted(id, table, role.name())) }
+    }
+
+    /// Whether the client may do anything with the table but look at it.
+    pub(super) fn permitted_anything(&self, id: ClientId, table: TableId) -> Result<(), Refusal> {
+        let any = [Role::Write, Role::Read].into_iter().any(|role| self.may(id, table, role));
+        if any { Ok(()) } else { Err(self.not_permitted(id, table, "use")) }
+    }
+
+    /// Whether the client has that role: everybody to whom the table's list gives it, its owner, root, and the
+    /// daemon's own user.
+    pub(crate) fn may(&self, id: ClientId, table: TableId, role: Role) -> bool {
+        let (caller, table) = (self.clients[&id].peer.caller(), &self.tables[&table]);
+        [0, self.limits.own_uid, table.uid].contains(&caller.uid) || table.access.allows(caller, role)
+    }
+
+    fn not_permitted(&self, id: ClientId, table: TableId, what: &str) -> Refusal {
+        let (caller, table) = (self.clients[&id].peer.caller(), &self.tables[&table]);
+        let (name, owner, uid, given) = (table.name(), table.uid, caller.uid, table.access.describe(caller));
+        refusal(
             RefusalKind::NotPermitted,
             format!(
-                "table {name:?} belongs to uid {owner} and this is uid {uid}: use a table of your own, or one \
-                 that the configuration declares"
+                "uid {uid} may not {what} table {name:?} (it may {given}): its owner, uid {owner}, can change that, as \
+                 with \"echoctl table access\", or use a table of your own"
             ),
-        ))
+        )
+    }
+
+    fn set_access(&mut self, id: ClientId, name: &str, access: AccessList) -> Result<Answer, Refusal> {
+        let table_id = self.named(name)?;
+        self.permitted(id, table_id, Role::Administer)?;
+        if let Some(table) = self.tables.get_mut(&table_id) {
+            info!(table = name, client = %id, rules = access.0.len(), "access list is replaced");
+            table.access = access;
+        }
+        Ok(Answer::Done)
     }
 
     fn attach(
@@ -96,10 +129,19 @@ impl Supervisor {
         call_id: u32,
         name: &str,
         arrays: Option<&[ArraySpec]>,
-        prefetch: Option<u16>,
+        rights: Rights,
+        prefetch: u16,
     ) -> Result<(), Refusal> {
         let table_id = self.named(name)?;
-        self.permitted(id, table_id, false)?;
+        let (role, writes) = match rights {
+            Rights::Write => (Role::Write, true),
+            Rights::Read => (Role::Read, false),
+            Rights::Pin => (Role::Pin, false),
+        };
+        self.permitted(id, table_id, role)?;
+        if !writes {
+            self.check_prefetch(id, prefetch)?;
+        }
         let table = self.tables.get_mut(&table_id).expect("named just now");
         let client = self.clients.get_mut(&id).expect("it asks");
         if let Some(arrays) = arrays {
@@ -110,43 +152,62 @@ impl Supervisor {
             let message = format!("table {name:?} is poisoned ({poison}): drop it and create it again");
             return Err(refusal(RefusalKind::Poisoned, message));
         }
-        match (prefetch, queue.end_reason()) {
-            (None, Some(EndReason::Draining)) => {
+        match queue.end_reason() {
+            Some(EndReason::Draining) if writes => {
                 return Err(refusal(RefusalKind::Draining, "echod is stopping".into()));
             }
-            (None, Some(_)) => {
+            Some(_) if writes => {
                 let message = format!("table {name:?} has ended: drop it and create it again");
                 return Err(refusal(RefusalKind::Finished, message));
             }
-            (Some(prefetch), _) if prefetch == 0 || prefetch > MAX_PREFETCH => {
-                let message = format!("prefetch is {prefetch}, it must be 1 to {MAX_PREFETCH}");
-                return Err(refusal(RefusalKind::Invalid, message));
-            }
             _ => {}
         }
-        if prefetch.is_some() && client.members.len() >= self.limits.members_per_client {
-            let message =
-                format!("this client has {} members already, which is the limit", client.members.len());
+        if client.members.len() >= self.limits.members_per_client as usize {
+            let message = format!(
+                "this client has {} members already, which is the limit: connect another client",
+                client.members.len()
+            );
             return Err(refusal(RefusalKind::Limit, message));
         }
-        let Some((member, Member { record, .. })) = client.add_member(table_id, prefetch.is_none()) else {
+        let Some((member, Member { record, .. })) = client.add_member(table_id, prefetch, writes) else {
             let message = format!("this client has {RECORDS} writers already: connect another client");
             return Err(refusal(RefusalKind::Limit, message));
         };
-        let (key, page) = (client.key(member), client.page.clone());
-        debug!(table = name, client = %id, member = %member, writer = prefetch.is_none(), "attached");
+        let (key, uid, page) = (client.key(member), client.peer.uid(), client.page.clone());
+        debug!(table = name, client = %id, member = %member, ?rights, "attached");
         let attachment = table.store.attachment(table_id, member, record.unwrap_or(0));
-        let descriptors = table.store.descriptors(prefetch.is_none());
+        let descriptors = table.store.descriptors(rights);
         // The answer goes before the grants.
         let answer = Answer::Attached(attachment);
         self.say_with(id, Event::Answer { id: call_id, answer }, descriptors);
         let mut actions = Vec::new();
         let queue = self.tables.get_mut(&table_id).expect("named just now").store.queue_mut();
-        match (prefetch, record) {
-            (Some(prefetch), _) => queue.attach_reader(key, prefetch, &mut actions),
-            (None, record) => queue.attach_writer(key, page, record.unwrap_or(0)),
+        match record {
+            None => queue.attach_reader(key, uid, prefetch, &mut actions),
+            Some(record) => queue.attach_writer(key, page, record),
         }
         self.perform(actions);
+        Ok(())
+    }
+
+    /// Whether the client may be granted so many batches ahead, beside what its user's other readers may.
+    fn check_prefetch(&self, id: ClientId, prefetch: u16) -> Result<(), Refusal> {
+        if prefetch == 0 || prefetch > MAX_PREFETCH {
+            let message = format!("prefetch is {prefetch}, it must be 1 to {MAX_PREFETCH}");
+            return Err(refusal(RefusalKind::Invalid, message));
+        }
+        let uid = self.clients[&id].peer.uid();
+        let of_uid = self.clients.values().filter(|client| client.peer.uid() == uid);
+        let leases: u32 =
+            of_uid.flat_map(|client| client.members.values()).map(|m| u32::from(m.prefetch)).sum();
+        let limit = self.limits.leases_per_uid;
+        if leases + u32::from(prefetch) > limit {
+            let message = format!(
+                "the readers of uid {uid} may have {leases} batches granted ahead already, {prefetch} more are over the \
+                 limit of {limit} (max_leases): use a smaller prefetch depth, or fewer readers"
+            );
+            return Err(refusal(RefusalKind::Limit, message));
+        }
         Ok(())
     }
 
@@ -213,4 +274,19 @@ pub(super) fn same_spec(diff: &[String], name: &str) -> Result<(), Refusal> {
         RefusalKind::SpecMismatch,
         format!("table {name:?} is another one (-: the table, +: asked for):\n{}{more}", shown.join("\n")),
     ))
+}
+
+/// Whether the list that is asked for, if one is, is the one that the table has.
+pub(super) fn same_access(
+    access: &AccessList,
+    asked: Option<&AccessList>,
+    name: &str,
+) -> Result<(), Refusal> {
+    if asked.is_none_or(|asked| asked == access) {
+        return Ok(());
+    }
+    let message = format!(
+        "table {name:?} is there with another access list: say none, or change it as with \"echoctl table access\""
+    );
+    Err(refusal(RefusalKind::SpecMismatch, message))
 }

@@ -15,6 +15,12 @@ fn spec() -> TableSpec {
     TableSpec::new("t", vec![ArraySpec::new("x", DType::F32, [4])], 256, 8)
 }
 
+fn access() -> AccessList {
+    AccessList(
+        ["everyone=write", "uid:3=read", "gid:100=pin,observe"].map(|rule| rule.parse().unwrap()).into(),
+    )
+}
+
 fn attachment(spec: TableSpec) -> Attachment {
     let offsets = (0..spec.arrays.len() as u64).map(|i| i << 30).collect();
     Attachment {
@@ -49,12 +55,12 @@ fn requests_have_these_bytes() {
     let golden = [
         (Request::Hello(hello), "0101010203040162016e"),
         (Request::Status, "02"),
-        (call(Call::CreateTable(spec())), "03050101740101780c0104fb000108080201"),
+        (call(Call::CreateTable { spec: spec(), access: None }), "03050101740101780c0104fb00010808020100"),
         (call(Call::DropTable { name: "t".into() }), "0305020174"),
         (call(Call::AttachWriter { table: "t".into(), arrays: None }), "030503017400"),
         (
-            call(Call::AttachReader { table: "t".into(), arrays: arrays(), prefetch: 2 }),
-            "0305040174010101780c010402",
+            call(Call::AttachReader { table: "t".into(), arrays: arrays(), prefetch: 2, pin: false }),
+            "0305040174010101780c01040200",
         ),
         (call(Call::FinishWriter { member: MemberId(1) }), "03050501"),
         (call(Call::DropClaim { member: MemberId(1) }), "03050601"),
@@ -63,6 +69,7 @@ fn requests_have_these_bytes() {
         (call(Call::ShowTable { name: "t".into() }), "0305090174"),
         (call(Call::ListClients { after: Some(ClientId(9)) }), "03050a0109"),
         (call(Call::Why { name: "t".into() }), "03050b0174"),
+        (call(Call::SetAccess { table: "t".into(), access: access() }), "03050c017403010102030203640c"),
         (Request::Received, "04"),
         (
             Request::Release { member: MemberId(1), tokens: vec![LeaseToken([0xab; 16])] },
@@ -150,7 +157,7 @@ fn the_largest_message_is_read_again() {
         (0..MAX_ARRAYS).map(|i| ArraySpec::new(format!("{i:0>42}"), DType::F32, [84, 84])).collect();
     let spec = TableSpec::new("t", arrays, 256, 8);
     check_spec(&spec).unwrap();
-    let request = Request::Call { id: 1, call: Call::CreateTable(spec) };
+    let request = Request::Call { id: 1, call: Call::CreateTable { spec, access: None } };
     assert_eq!(decode_request(&encode_request(&request).unwrap()).unwrap(), request);
 }
 
@@ -158,7 +165,7 @@ fn the_largest_message_is_read_again() {
 fn a_message_that_is_too_large_is_refused_with_its_size() {
     let arrays =
         (0..MAX_ARRAYS).map(|i| ArraySpec::new(format!("{i:0>200}"), DType::F32, [84, 84])).collect();
-    let call = Call::CreateTable(TableSpec::new("t", arrays, 256, 8));
+    let call = Call::CreateTable { spec: TableSpec::new("t", arrays, 256, 8), access: None };
     let error = encode_request(&Request::Call { id: 1, call }).unwrap_err();
     assert!(matches!(error, CodecError::TooLarge { bytes } if bytes > 200 * 1024), "{error}");
 }

@@ -2,6 +2,8 @@
 
 use echo_client::message::{MemberRow, TableDetails, TableRow};
 
+use echo_client::AccessList;
+
 use super::grid;
 use super::printable::printable;
 use super::quantity::bytes;
@@ -55,6 +57,7 @@ pub(super) fn show(details: &TableDetails) -> String {
             bytes(row.committed_bytes)
         ),
         format!("  policies   pin {}, huge pages {}", cli::pin(spec.pin), cli::huge_pages(spec.huge_pages)),
+        format!("  access     {}", rules(&details.access)),
     ];
     lines.extend(pages.notes.iter().map(|note| format!("  note       {}", printable(note))));
     lines.extend([
@@ -83,6 +86,18 @@ pub(super) fn show(details: &TableDetails) -> String {
     lines.push(String::new());
     lines.push(members(&details.members));
     lines.join("\n")
+}
+
+pub(super) fn access(details: &TableDetails) -> String {
+    let TableDetails { row, access, .. } = details;
+    let owner = format!("table {} is of uid {}, who may do everything with it", row.name, row.uid);
+    let rules = access.0.iter().map(|rule| format!("  {rule}"));
+    std::iter::once(owner).chain(rules).collect::<Vec<_>>().join("\n")
+}
+
+fn rules(access: &AccessList) -> String {
+    let rules: Vec<_> = access.0.iter().map(ToString::to_string).collect();
+    if rules.is_empty() { "its owner alone".into() } else { rules.join(" ") }
 }
 
 fn members(members: &[MemberRow]) -> String {
@@ -141,6 +156,7 @@ rollouts    256         8  56.0 KiB        1        0        300        256     
         let details = TableDetails {
             row: row(),
             spec: TableSpec::new("rollouts", arrays, 256, 8),
+            access: AccessList::owned(),
             pages: Pages {
                 page_bytes: 4096,
                 resident_bytes: 40 << 10,
@@ -172,6 +188,7 @@ table rollouts: open, of uid 1000
   size       8 batches of 256 samples of 20 B
   memory     samples 40.0 KiB resident, 0 B locked, 0 B on huge pages; 56.0 KiB with the control words
   policies   pin best-effort, huge pages auto
+  access     everyone=observe
   note       not locked: raise the limit
   samples    300 committed, 256 delivered in 1 batches, 44 pending
   blocks     0 free, 8 filling, 0 complete; 0 granted to readers

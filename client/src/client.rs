@@ -158,7 +158,7 @@ impl Client {
         let call = Call::AttachReader { table: table.into(), arrays, prefetch, pin };
         let rights = if pin { Rights::Pin } else { Rights::Read };
         let (table, attachment, inbox) = self.attach(call, rights)?;
-        Ok(Reader::new(self.connection.clone(), table, &attachment, inbox, options.poll))
+        Ok(Reader::new(self.connection.clone(), table, &attachment, inbox, options))
     }
 
     fn attach(&self, call: Call, rights: Rights) -> Result<(Table, Attachment, Arc<Inbox>)> {

@@ -190,10 +190,10 @@ impl Connection {
         })
     }
 
-    /// Tells of a reader's batches that came back, as far as that can be said now.
-    pub(crate) fn tell_returned(&self, member: MemberId, inbox: &Inbox, all: bool) {
+    /// Tells of a reader's batches that came back, once they are so many, as far as that can be said now.
+    pub(crate) fn tell_returned(&self, member: MemberId, inbox: &Inbox, enough: usize) {
         // A daemon that is gone knows whose they were.
-        let _ = self.shared.tell_returned(member, inbox, all);
+        let _ = self.shared.tell_returned(member, inbox, enough);
     }
 
     /// Tells of batches that came back, waiting until that can be said.
@@ -250,18 +250,22 @@ impl Shared {
     fn listen(&self) {
         let mut buffer = vec![0; MAX_MESSAGE + 1];
         let mut look_at = Instant::now() + LOOK;
+        let mut limited = None;
         let reason = loop {
             // Also where packets come without a pause.
             if Instant::now() >= look_at {
                 look_at = Instant::now() + LOOK;
                 let inboxes = self.state().inboxes.clone();
                 let told =
-                    inboxes.iter().try_for_each(|(&member, inbox)| self.tell_returned(member, inbox, true));
+                    inboxes.iter().try_for_each(|(&member, inbox)| self.tell_returned(member, inbox, 1));
                 if let Err(error) = told {
                     break error.to_string();
                 }
             }
-            match self.listen_once(&mut buffer, look_at) {
+            if let Err(error) = self.limit_waits(&mut limited) {
+                break error.to_string();
+            }
+            match self.listen_once(&mut buffer) {
                 Ok(None) => {}
                 Ok(Some(reason)) => break reason,
                 Err(error) => break error.to_string(),
@@ -277,11 +281,11 @@ impl Shared {
         }
     }
 
-    /// Tells of a reader's batches that came back: all of them, or where others are still with it, once they are as
-    /// many. Under the inbox's lock, so that nothing is on its way when the reader is detached.
-    fn tell_returned(&self, member: MemberId, inbox: &Inbox, all: bool) -> Result<()> {
+    /// Tells of a reader's batches that came back, once they are so many. Under the inbox's lock, so that nothing is on
+    /// its way when the reader is detached.
+    fn tell_returned(&self, member: MemberId, inbox: &Inbox, enough: usize) -> Result<()> {
         let mut told = inbox.state();
-        while !told.returned.is_empty() && (all || told.returned.len() >= told.out + told.grants.len()) {
+        while told.returned.len() >= enough.max(1) {
             let some = told.returned.len().min(MAX_TOKENS);
             let request = Request::Release { member, tokens: told.returned[..some].to_vec() };
             match socket::send(self.socket.as_fd(), &codec::encode_request(&request)?, &[])? {
@@ -293,19 +297,22 @@ impl Shared {
         Ok(())
     }
 
-    /// Receives one message, waiting for it until there is something else to do. Some reason if it was the last.
-    fn listen_once(&self, buffer: &mut [u8], look_at: Instant) -> Result<Option<String>> {
-        let (event, descriptors) = match socket::receive(self.socket.as_fd(), buffer)? {
+    /// Lets the thread of a client that reads look around from time to time, and that of another one sleep.
+    fn limit_waits(&self, limited: &mut Option<bool>) -> Result<()> {
+        let reads = self.state().inboxes.values().any(|inbox| inbox.state().reads);
+        if *limited != Some(reads) {
+            socket::let_receives_wait(self.socket.as_fd(), reads.then_some(LOOK))
+                .map_err(|source| socket::SocketError::Os { doing: "set the waits of", source })?;
+            *limited = Some(reads);
+        }
+        Ok(())
+    }
+
+    /// Receives one message, waiting for it until there may be something else to do. Some reason if it was the last.
+    fn listen_once(&self, buffer: &mut [u8]) -> Result<Option<String>> {
+        let (event, descriptors) = match socket::receive_waiting(self.socket.as_fd(), buffer)? {
             Received::Closed => return Ok(Some("its socket has closed".into())),
-            Received::WouldBlock => {
-                let reads = self.state().inboxes.values().any(|inbox| inbox.state().reads);
-                let wait = match reads {
-                    true => socket::wait_readable(self.socket.as_fd(), look_at).map(drop),
-                    false => socket::wait_for_packet(self.socket.as_fd()),
-                };
-                wait.map_err(|source| socket::SocketError::Os { doing: "wait for", source })?;
-                return Ok(None);
-            }
+            Received::WouldBlock => return Ok(None),
             Received::Packet(packet) => checked(&buffer[..packet.bytes], packet.descriptors)?,
         };
         if !descriptors.is_empty() {
@@ -333,7 +340,8 @@ impl Shared {
                     send(&self.socket, &Request::Call { id, call }, Instant::now() + LONG)?;
                 }
             }
-            Event::Granted { member, grants } => {
+            // Packets are not lost while a connection lives, so what was released need not be repeated.
+            Event::Granted { member, grants, .. } => {
                 if let Some(inbox) = state.inboxes.get(&member) {
                     inbox.tell(|told| {
                         told.reads = true;
@@ -346,7 +354,6 @@ impl Shared {
                     inbox.tell(|told| told.ended = Some((reason, end)));
                 }
             }
-            // Packets are not lost while a connection lives, so there is nothing to be repeated.
             Event::Released { .. } => {}
             Event::Closing { reason } => return Ok(Some(reason)),
             other @ (Event::Welcome(_) | Event::Refused(_) | Event::Status(_)) => {

@@ -34,8 +34,6 @@ pub(crate) struct InboxState {
     pub(crate) gone: Option<String>,
     /// It was granted something, so it is a reader's.
     pub(crate) reads: bool,
-    /// A reader's batches that are out.
-    pub(crate) out: usize,
     /// A reader's batches that came back, of which the daemon has not been told.
     pub(crate) returned: Vec<LeaseToken>,
 }

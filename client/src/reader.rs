@@ -1,8 +1,8 @@
 //! The trainer's side: batches out.
 //!
 //! The daemon grants batches ahead of time; a batch that is complete costs a few loads. Batches come in the
-//! order of their grants. A batch is given back when it is dropped, by a message; of batches in quick succession,
-//! while others are at hand, several are told of in one. What is held back in this way is told after 50 ms
+//! order of their grants. A batch is given back when it is dropped, by a message; of batches in quick succession, half
+//! a prefetch depth is told of in one. What is held back in this way is told before the reader waits, and after 50 ms
 //! at the latest, by the thread that listens (`connection`).
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,6 +58,7 @@ impl Default for ReaderOptions {
 pub struct Reader {
     attached: Arc<Attached>,
     poll: Duration,
+    waits: u64,
 }
 
 /// What batches keep alive. It is unmapped, and then detached, when the last of them is gone.
@@ -67,6 +68,8 @@ pub(crate) struct Attached {
     member: MemberId,
     inbox: Arc<Inbox>,
     given_back: Mutex<Option<Instant>>,
+    /// How many that come back in quick succession are told of together: half of what it can have.
+    enough: usize,
 }
 
 /// What a look at the next batch found.
@@ -84,21 +87,28 @@ impl Reader {
         table: Table,
         attachment: &Attachment,
         inbox: Arc<Inbox>,
-        poll: Duration,
+        options: ReaderOptions,
     ) -> Self {
+        let depth = u32::from(options.prefetch).min(table.blocks);
         let attached = Attached {
             table: Some(table),
             connection,
             member: attachment.member,
             inbox,
             given_back: Mutex::default(),
+            enough: depth as usize / 2,
         };
-        Self { attached: Arc::new(attached), poll }
+        Self { attached: Arc::new(attached), poll: options.poll, waits: 0 }
     }
 
     /// The table's spec.
     pub fn spec(&self) -> &TableSpec {
         &self.attached.table().spec
+    }
+
+    /// How often [`Reader::next_batch`] found no batch that was complete, and waited.
+    pub const fn waits(&self) -> u64 {
+        self.waits
     }
 
     /// Ends a wait from another thread.
@@ -124,6 +134,7 @@ impl Reader {
             if Instant::now() >= deadline {
                 return Err(Error::TimedOut { what: "waiting for a batch", after: timeout });
             }
+            self.waits += 1;
             match look {
                 Look::Filling(block, word) => {
                     wait(&[self.attached.state_word(block, word), signal], self.poll, deadline);
@@ -208,7 +219,6 @@ impl Attached {
             Some((block, _, Readiness::Filling(word))) => Ok(Look::Filling(block, word)),
             Some((block, seq, Readiness::Complete(samples))) => {
                 let token = told.grants.pop_front().expect("looked at just now").token;
-                told.out += 1;
                 drop(told);
                 Ok(Look::Batch(Batch::new(self.clone(), block, seq, samples, token)))
             }
@@ -250,7 +260,7 @@ impl Attached {
 
     /// What has to be done, or makes waiting pointless, when there is no batch.
     fn before_waiting(&self) -> Result<()> {
-        self.flush(true);
+        self.flush(1);
         if self.inbox.take_cancelled() {
             return Err(Error::Cancelled);
         }
@@ -271,12 +281,8 @@ impl Attached {
         if self.connection.is_elsewhere() {
             return;
         }
-        {
-            let mut told = self.inbox.state();
-            told.out -= 1;
-            told.returned.push(token);
-        }
-        self.flush(!self.is_quick());
+        self.inbox.state().returned.push(token);
+        self.flush(if self.is_quick() { self.enough } else { 1 });
     }
 
     /// Whether batches are being given back in quick succession, so that the next one will come soon. One who reads
@@ -287,9 +293,9 @@ impl Attached {
         last.is_some_and(|last| now - last < QUICK)
     }
 
-    /// Tells which batches came back: all of them, or where others are still at hand, once they are as many.
-    fn flush(&self, all: bool) {
-        self.connection.tell_returned(self.member, &self.inbox, all);
+    /// Tells which batches came back, once they are so many.
+    fn flush(&self, enough: usize) {
+        self.connection.tell_returned(self.member, &self.inbox, enough);
     }
 }
 

@@ -101,6 +101,16 @@ impl Writer {
         self.committed
     }
 
+    /// How often it waited for room.
+    pub const fn waits(&self) -> u64 {
+        self.waits
+    }
+
+    /// How often it woke a reader: at most once a batch.
+    pub const fn wakes(&self) -> u64 {
+        self.wakes
+    }
+
     /// Ends a wait from another thread.
     pub fn canceller(&self) -> Canceller {
         Canceller { inbox: self.inbox.clone() }

@@ -43,8 +43,19 @@ pub struct Client {
     pub page_fd: Arc<OwnedFd>,
     /// What it is attached to.
     pub members: BTreeMap<MemberId, Member>,
+    /// Messages that it sent, and that it was sent.
+    pub messages: Messages,
     last_member: u32,
     _watch: ExitWatch,
+}
+
+/// How many messages went to and fro.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Messages {
+    /// From the client.
+    pub requests: u64,
+    /// To it.
+    pub events: u64,
 }
 
 /// A writer or a reader of this client.
@@ -85,6 +96,7 @@ impl Client {
             page,
             page_fd,
             members: BTreeMap::new(),
+            messages: Messages::default(),
             last_member: 0,
             _watch: watch,
         }

@@ -357,7 +357,9 @@ impl Supervisor {
     }
 
     fn say_with(&mut self, id: ClientId, event: Event, descriptors: Vec<Arc<OwnedFd>>) {
-        let Some(outbox) = self.clients.get(&id).and_then(|client| client.outbox.as_ref()) else { return };
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let Some(outbox) = &client.outbox else { return };
+        client.messages.events += 1;
         if outbox.send_with(&event, descriptors) == Err(Unsent::Full) {
             let reason = format!("more than {OUTBOX_MESSAGES} messages or {OUTBOX_BYTES} bytes are unread");
             self.expel(id, reason);
@@ -368,7 +370,7 @@ impl Supervisor {
         for action in actions {
             match action {
                 Action::Grant { reader, grants } => {
-                    self.say(reader.client, Event::Granted { member: reader.member, grants });
+                    self.say(reader.client, Event::Granted { member: reader.member, released: 0, grants });
                 }
                 Action::End { member, reason, end } => {
                     self.say(member.client, Event::Ended { member: member.member, reason, end });

@@ -57,7 +57,7 @@ pub fn table(supervisor: &Supervisor, id: TableId) -> Answer {
             (_, _, true) => "between samples",
             _ => "holds a claim",
         };
-        (key, true, state, writer.committed(), 0)
+        (key, true, state, writer.committed(), writer.waits_and_wakes(), 0)
     });
     let readers = queue.readers().iter().map(|(&key, reader)| {
         let state = match (reader.connected, reader.held) {
@@ -65,15 +65,15 @@ pub fn table(supervisor: &Supervisor, id: TableId) -> Answer {
             (true, 0) => "holds nothing",
             _ => "holds grants",
         };
-        (key, false, state, reader.batches, reader.held)
+        (key, false, state, reader.batches, (0, 0), reader.held)
     });
     let members = writers
         .chain(readers)
         .take(MAX_MEMBER_ROWS)
-        .map(|(key, writer, state, done, grants)| {
+        .map(|(key, writer, state, done, (waits, wakes), grants)| {
             let (pid, name) = who(supervisor, key.client);
             let (client, member, state) = (key.client, key.member, state.into());
-            MemberRow { client, member, writer, pid, name, state, done, grants }
+            MemberRow { client, member, writer, pid, name, state, done, waits, wakes, grants }
         })
         .collect();
     Answer::TableDetails(TableDetails {
@@ -119,6 +119,8 @@ pub fn clients(supervisor: &Supervisor, after: Option<ClientId>) -> Answer {
                 writers,
                 readers,
                 grants,
+                requests: client.messages.requests,
+                events: client.messages.events,
             }
         })
         .collect();

@@ -60,6 +60,12 @@ impl Writer {
         self.record().waiting().load(Ordering::Relaxed) != 0
     }
 
+    /// How often it waited for room and woke a reader, by its own account.
+    pub fn waits_and_wakes(&self) -> (u64, u64) {
+        let record = self.record();
+        (record.waits().load(Ordering::Relaxed), record.wakes().load(Ordering::Relaxed))
+    }
+
     /// Samples committed, by its own account.
     pub fn committed(&self) -> u64 {
         self.record().committed().load(Ordering::Relaxed)

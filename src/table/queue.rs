@@ -6,7 +6,7 @@
 //!
 //! What always holds: a block is free, or it is live and then either granted to one reader or in `ungranted`.
 //! A reader is granted a batch only while it holds fewer than its prefetch depth and its user no more than a fair part
-//! of the blocks ([`Quota`]), the lowest sequence first; what a dead reader held comes later than its sequence. A block is published
+//! of the blocks (`quota`), the lowest sequence first; what a dead reader held comes later than its sequence. A block is published
 //! again only after its reader gave it back *and* every slot was committed, so that no claim to it can be open.
 //!
 //! Nothing that a client can write is believed: what the shared words say is compared with the private record,

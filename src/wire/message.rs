@@ -197,6 +197,8 @@ pub enum Event {
     Granted {
         /// The reader.
         member: MemberId,
+        /// As in `Released`, where a release led to these grants: one packet instead of two.
+        released: u32,
         /// In ascending number.
         grants: Vec<Grant>,
     },
@@ -541,6 +543,10 @@ pub struct MemberRow {
     pub state: String,
     /// A writer: samples that it says it committed. A reader: batches given back.
     pub done: u64,
+    /// A writer: how often it says that it waited for room.
+    pub waits: u64,
+    /// A writer: how often it says that it woke a reader: at most once a batch.
+    pub wakes: u64,
     /// A reader: grants that it holds.
     pub grants: u32,
 }
@@ -568,6 +574,10 @@ pub struct ClientRow {
     pub readers: u32,
     /// Grants that its readers hold.
     pub grants: u32,
+    /// Messages that it sent.
+    pub requests: u64,
+    /// Messages that it was sent.
+    pub events: u64,
 }
 
 /// Something that waits, and for whom.

@@ -161,10 +161,32 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Res
 /// # Errors
 /// If the packet did not fit, or its descriptors did not.
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Received, SocketError> {
+    receive_with(socket, buffer, RecvFlags::DONTWAIT)
+}
+
+/// As [`receive`], but waits for a packet: one call where polling takes three. The socket has been prepared by
+/// [`let_receives_wait`], which says for how long.
+///
+/// # Errors
+/// As [`receive`].
+pub fn receive_waiting(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Received, SocketError> {
+    receive_with(socket, buffer, RecvFlags::empty())
+}
+
+/// Lets [`receive_waiting`] wait so long, or until the connection ends. Nothing else here waits by it.
+///
+/// # Errors
+/// What the kernel says.
+pub fn let_receives_wait(socket: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Result<()> {
+    rustix::io::ioctl_fionbio(socket, false)?;
+    Ok(rustix::net::sockopt::set_socket_timeout(socket, rustix::net::sockopt::Timeout::Recv, timeout)?)
+}
+
+fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8], wait: RecvFlags) -> Result<Received, SocketError> {
     let room = buffer.len();
     let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let flags = wait | RecvFlags::CMSG_CLOEXEC;
     let mut was_reset = false;
     let message = loop {
         match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags) {
@@ -202,7 +224,7 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Received, So
 /// # Errors
 /// What `poll` says.
 pub fn wait_readable(socket: BorrowedFd<'_>, deadline: Instant) -> io::Result<bool> {
-    wait(socket, PollFlags::IN, Some(deadline))
+    wait(socket, PollFlags::IN, deadline)
 }
 
 /// Waits until a packet can be sent. False if the deadline passes first.
@@ -210,26 +232,16 @@ pub fn wait_readable(socket: BorrowedFd<'_>, deadline: Instant) -> io::Result<bo
 /// # Errors
 /// What `poll` says.
 pub fn wait_writable(socket: BorrowedFd<'_>, deadline: Instant) -> io::Result<bool> {
-    wait(socket, PollFlags::OUT, Some(deadline))
+    wait(socket, PollFlags::OUT, deadline)
 }
 
-/// Waits, however long it takes, until there is something to receive or the peer is gone.
-///
-/// # Errors
-/// What `poll` says.
-pub fn wait_for_packet(socket: BorrowedFd<'_>) -> io::Result<()> {
-    wait(socket, PollFlags::IN, None).map(drop)
-}
-
-fn wait(fd: BorrowedFd<'_>, events: PollFlags, deadline: Option<Instant>) -> io::Result<bool> {
+fn wait(fd: BorrowedFd<'_>, events: PollFlags, deadline: Instant) -> io::Result<bool> {
     loop {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let timeout = left.map(|left| Timespec {
-            tv_sec: left.as_secs().min(1 << 30) as i64,
-            tv_nsec: left.subsec_nanos().into(),
-        });
-        match poll(&mut [PollFd::from_borrowed_fd(fd, events)], timeout.as_ref()) {
-            Ok(0) if left.is_none_or(|left| left.is_zero()) => return Ok(false),
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout =
+            Timespec { tv_sec: left.as_secs().min(1 << 30) as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::from_borrowed_fd(fd, events)], Some(&timeout)) {
+            Ok(0) if left.is_zero() => return Ok(false),
             Ok(0) | Err(Errno::INTR) => {}
             Ok(_) => return Ok(true),
             Err(errno) => return Err(errno.into()),

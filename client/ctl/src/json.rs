@@ -128,6 +128,8 @@ fn member(member: &MemberRow) -> Value {
         "state": member.state,
         // The two count different things, so that they have different names here.
         if member.writer { "samples_committed" } else { "batches_given_back" }: member.done,
+        "waits": member.waits,
+        "wakes": member.wakes,
         "grants": member.grants,
     })
 }
@@ -144,6 +146,8 @@ fn client(row: &ClientRow) -> Value {
         "writers": row.writers,
         "readers": row.readers,
         "grants": row.grants,
+        "requests": row.requests,
+        "events": row.events,
     })
 }
 

@@ -6,7 +6,7 @@ use echo::peer::ProofOfExit;
 use echo::ring::record::RECORDS;
 use echo::spec::{ArraySpec, diff_arrays};
 use echo::table::member::MemberKey;
-use echo::table::queue::{Queue, Violation};
+use echo::table::queue::{Action, Queue, Violation};
 use echo::table::store::Rights;
 use echo::wire::message::{Answer, Call, EndReason, Event, MAX_PREFETCH, Refusal, RefusalKind, Request};
 use tracing::{debug, info};
@@ -20,6 +20,9 @@ impl Supervisor {
         // What it sent before its goodbye, or its death, may be handled after it.
         if self.clients.get(&id).is_none_or(|client| client.gone.is_some()) {
             return;
+        }
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.messages.requests += 1;
         }
         match request {
             Request::Call { id: call_id, call } => {
@@ -249,11 +252,18 @@ impl Supervisor {
             let key = self.clients[&id].key(member);
             let mut actions = Vec::new();
             let result = table.store.queue_mut().release(key, tokens, &mut actions);
-            self.perform(actions);
-            if let Err(violation) = result {
-                self.expel(id, violation.to_string());
-                return;
+            // What the releaser is granted for it comes in the same packet as the acknowledgement, and before it is
+            // told of an end.
+            let own = |action: &Action| matches!(action, Action::Grant { reader, .. } if *reader == key);
+            match (result, actions.iter().position(own).map(|i| actions.remove(i))) {
+                (Err(violation), _) => self.expel(id, violation.to_string()),
+                (Ok(()), Some(Action::Grant { grants, .. })) => {
+                    self.say(id, Event::Granted { member, released: count, grants });
+                }
+                (Ok(()), _) => self.say(id, Event::Released { member, count }),
             }
+            self.perform(actions);
+            return;
         }
         self.say(id, Event::Released { member, count });
     }

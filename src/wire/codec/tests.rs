@@ -122,8 +122,8 @@ fn events_have_these_bytes() {
         (answer(Answer::Clients { rows: vec![], more: true }), "0405070001".into()),
         (answer(Answer::Why { waits: vec![wait] }), "0405080101770166".to_owned() + "0001"),
         (
-            Event::Granted { member: MemberId(1), grants: vec![grant] },
-            "0501010102".to_owned() + "03" + &"cd".repeat(16),
+            Event::Granted { member: MemberId(1), released: 4, grants: vec![grant] },
+            "050104010102".to_owned() + "03" + &"cd".repeat(16),
         ),
         (Event::Released { member: MemberId(1), count: 2 }, "060102".into()),
         (

@@ -178,6 +178,8 @@ rollouts    256         8  56.0 KiB        1        0        300        256     
                 name: "worker".into(),
                 state: "between samples".into(),
                 done: 300,
+                waits: 2,
+                wakes: 1,
                 grants: 0,
             }],
         };

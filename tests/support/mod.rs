@@ -82,6 +82,11 @@ impl Actor {
         self.child.wait().unwrap();
     }
 
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
     pub fn wait(&mut self) -> ExitStatus {
         let deadline = Instant::now() + LONG;
         loop {

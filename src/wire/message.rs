@@ -157,6 +157,13 @@ pub enum Call {
         /// Its name.
         name: String,
     },
+    /// The batches that readers hold, table by table, each in the order of its batches.
+    ListLeases {
+        /// Of this table alone.
+        table: Option<String>,
+        /// Table and sequence of the last row of the page before.
+        after: Option<(TableId, BlockSeq)>,
+    },
 }
 
 /// From the daemon.
@@ -315,6 +322,13 @@ pub enum Answer {
     Why {
         /// Longest first.
         waits: Vec<Wait>,
+    },
+    /// A page of leases.
+    Leases {
+        /// By table id and sequence.
+        rows: Vec<LeaseRow>,
+        /// Whether another page follows.
+        more: bool,
     },
 }
 
@@ -578,3 +592,44 @@ pub struct Holder {
     /// Milliseconds for which the daemon has seen it so.
     pub for_ms: u64,
 }
+
+/// A batch that a reader holds. Its token is nobody else's business.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct LeaseRow {
+    /// The table's id.
+    pub table: TableId,
+    /// Its name; that of a dropped table may be another's by now.
+    pub table_name: String,
+    /// The reader's client.
+    pub client: ClientId,
+    /// The reader, within its client.
+    pub member: MemberId,
+    /// Its process.
+    pub pid: u32,
+    /// What its client calls itself.
+    pub name: String,
+    /// Counts the reader's grants.
+    pub number: GrantNumber,
+    /// Which batch.
+    pub seq: BlockSeq,
+    /// Where it is.
+    pub block: u32,
+    /// What the reader can do with it.
+    pub state: LeaseState,
+    /// Milliseconds for which the daemon has seen it so. None if it has not looked since, or if the batch fills
+    /// while the reader waits for one before it.
+    pub for_ms: Option<u64>,
+}
+
+/// What a reader can do with a batch that it holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LeaseState {
+    /// Wait: samples are missing.
+    Filling = 1,
+    /// Read it, and give it back.
+    Complete = 2,
+    /// Nothing: it was given up, or its table was dropped or poisoned before it was complete.
+    Broken = 3,
+}
+
+encode_by_discriminant!(LeaseState: Filling, Complete, Broken);

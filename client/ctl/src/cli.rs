@@ -82,6 +82,9 @@ pub enum Command {
     /// Connected processes
     #[command(subcommand)]
     Client(Client),
+    /// Batches that readers hold
+    #[command(subcommand)]
+    Lease(Lease),
     /// What is being waited for at a table, who holds it up, and since when
     Why {
         /// The table's name
@@ -144,6 +147,16 @@ pub struct Create {
 pub enum Client {
     /// All clients, with what they hold
     List,
+}
+
+/// What to ask about leases.
+#[derive(Subcommand, Debug)]
+pub enum Lease {
+    /// All batches that readers hold: which reader, which batch, whether it can be read, and for how long it was so
+    List {
+        /// Of this table alone
+        table: Option<String>,
+    },
 }
 
 /// A pin policy's name.

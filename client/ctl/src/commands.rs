@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use echo_client::message::{ClientRow, Status, TableDetails, TableRow, Wait};
+use echo_client::message::{ClientRow, LeaseRow, Status, TableDetails, TableRow, Wait};
 use echo_client::{Client, ConnectOptions, TableSpec};
 
 use crate::cli::{self, Command, Connect, Create};
@@ -20,6 +20,7 @@ pub enum Answer {
     Dropped { name: String },
     Clients(Vec<ClientRow>),
     Why { table: String, waits: Vec<Wait> },
+    Leases(Vec<LeaseRow>),
 }
 
 impl Answer {
@@ -59,6 +60,9 @@ pub fn run(command: &Command, connect: &Connect) -> Result<Answer, Failure> {
             // The question itself is nobody's client.
             rows.retain(|row| row.client != client.id());
             Answer::Clients(rows)
+        }
+        Command::Lease(cli::Lease::List { table }) => {
+            Answer::Leases(client()?.list_leases(table.as_deref())?)
         }
         Command::Why { table } => Answer::Why { table: table.clone(), waits: client()?.why(table)? },
     })

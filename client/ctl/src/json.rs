@@ -1,7 +1,9 @@
 //! Answers for programs. A field keeps its name and its meaning for as long as [`SCHEMA`] stays.
 
 use echo_client::TableSpec;
-use echo_client::message::{ClientRow, MemberRow, Status, TableDetails, TableRow, Wait};
+use echo_client::message::{
+    ClientRow, LeaseRow, LeaseState, MemberRow, Status, TableDetails, TableRow, Wait,
+};
 use serde_json::{Value, json};
 
 use crate::cli;
@@ -26,6 +28,7 @@ pub fn answer(answer: &Answer) -> Value {
             "table": table,
             "waits": waits.iter().map(wait).collect::<Vec<_>>(),
         }),
+        Answer::Leases(rows) => json!({ "leases": rows.iter().map(lease).collect::<Vec<_>>() }),
     };
     object["schema"] = SCHEMA.into();
     object
@@ -146,4 +149,29 @@ fn wait(wait: &Wait) -> Value {
         "for_ms": wait.for_ms,
         "held_by": held_by.collect::<Vec<_>>(),
     })
+}
+
+fn lease(row: &LeaseRow) -> Value {
+    json!({
+        "table": row.table_name,
+        "table_id": row.table.0,
+        "client": row.client.0,
+        "member": row.member.0,
+        "pid": row.pid,
+        "name": row.name,
+        "grant": row.number.0,
+        "batch": row.seq.0,
+        "block": row.block,
+        "state": lease_state(row.state),
+        "for_ms": row.for_ms,
+    })
+}
+
+/// What a reader can do with its batch, in a word.
+pub(crate) const fn lease_state(state: LeaseState) -> &'static str {
+    match state {
+        LeaseState::Filling => "filling",
+        LeaseState::Complete => "complete",
+        LeaseState::Broken => "broken",
+    }
 }

@@ -61,6 +61,10 @@ impl Supervisor {
             Call::ShowTable { name } => self.named(&name).map(|table| view::table(self, table)),
             Call::ListClients { after } => Ok(view::clients(self, after)),
             Call::Why { name } => self.named(&name).map(|table| view::why(self, table)),
+            Call::ListLeases { table, after } => {
+                let table = table.map(|name| self.named(&name)).transpose();
+                table.map(|table| view::leases(self, table, after))
+            }
         };
         Some(result.unwrap_or_else(Answer::Refused))
     }

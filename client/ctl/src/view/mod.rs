@@ -1,5 +1,6 @@
 //! Answers for people.
 
+mod lease;
 mod printable;
 mod quantity;
 mod status;
@@ -31,6 +32,8 @@ pub fn answer(answer: &Answer) -> String {
         Answer::Clients(rows) if rows.is_empty() => "no client is connected".into(),
         Answer::Clients(rows) => clients(rows),
         Answer::Why { table, waits } => why::show(table, waits),
+        Answer::Leases(rows) if rows.is_empty() => "no reader holds a batch".into(),
+        Answer::Leases(rows) => lease::list(rows),
     };
     text + "\n"
 }

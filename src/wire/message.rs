@@ -17,9 +17,15 @@
 //! ```
 //!
 //! One message a packet. Tags, ids and versions are never zero, so that a message of zeros is no message.
-//! `Hello`, `Refused` and `Status` are frozen for ever: any `echoctl` can ask any `echod`. The others may
-//! change with [`PROTOCOL_MAX`]; `tests` beside the codec hold their bytes. No message is recursive and no
-//! list is of empty elements, since both would let a small packet cost much (see `codec`).
+//! The messages may change with [`PROTOCOL_MAX`]; `tests` beside the codec hold their bytes. No message is
+//! recursive and no list is of empty elements, since both would let a small packet cost much (see `codec`).
+//!
+//! `Hello`, `Refused` and `Status`, the question and its answer, are frozen for ever, so that any `echoctl` can
+//! ask any `echod`. Frozen means their tags, their fields, and how a field is encoded. They are not extended
+//! either: a field at the end would be bytes behind the message, which every decoder before it refuses. Who has
+//! more to say makes another message, at the end of its enum, and sends it to peers whose version knows it. Free
+//! is what the strings say (`build`, `state`, `reason` and `name` are for people), and the bits of `features`.
+//! `tests/frozen/` keeps the bytes that released versions send; nothing there is ever changed.
 
 use bincode::{Decode, Encode};
 
@@ -255,6 +261,15 @@ pub struct Refused {
     pub build: String,
     /// Why, and what to do.
     pub reason: String,
+}
+
+impl Refused {
+    /// Whether this build and the daemon's could speak to each other: it is for another reason then.
+    pub const fn versions_meet(&self) -> bool {
+        self.protocol_min <= PROTOCOL_MAX
+            && self.protocol_max >= PROTOCOL_MIN
+            && self.layout == LAYOUT_VERSION
+    }
 }
 
 /// How a daemon is. Frozen.

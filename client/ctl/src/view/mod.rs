@@ -9,7 +9,7 @@ mod why;
 
 use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
 use echo_client::message::ClientRow;
-use printable::printable;
+pub(crate) use printable::printable;
 use quantity::age;
 
 use crate::commands::Answer;

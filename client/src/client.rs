@@ -83,6 +83,11 @@ impl Client {
         self.connection.welcome().client
     }
 
+    /// The daemon, among all that ever ran: another one after a restart.
+    pub fn instance(&self) -> [u8; 16] {
+        self.connection.welcome().instance
+    }
+
     /// Makes a table, or finds one of that name with an equal spec. Returns when its memory is resident, which
     /// takes a second a GiB.
     ///

@@ -9,6 +9,9 @@ use echo_client::{ArraySpec, HugePages, Pin};
 use crate::array;
 use crate::exit::Exit;
 
+/// Shortest time from one look to the next.
+const MIN_INTERVAL: Duration = Duration::from_millis(50);
+
 const LONG_ABOUT: &str = "\
 Shows what happens in an echod, and why something waits.
 
@@ -85,6 +88,15 @@ pub enum Command {
     /// Batches that readers hold
     #[command(subcommand)]
     Lease(Lease),
+    /// What changes: samples and batches a second, and what waits longest
+    ///
+    /// Looks again and again until it is interrupted. A rate is that since the look before, so the first line comes
+    /// after one interval. On a terminal the lines are drawn anew in place, else each look adds one a table; with
+    /// --json it adds an object on a line of its own.
+    ///
+    /// A daemon that goes away is said to be gone and tried again. A table, or a daemon, that is new since the look
+    /// before has no rates yet.
+    Watch(Watch),
     /// What is being waited for at a table, who holds it up, and since when
     Why {
         /// The table's name
@@ -149,6 +161,21 @@ pub enum Client {
     List,
 }
 
+/// What to watch, and how often.
+#[derive(Args, Debug)]
+pub struct Watch {
+    /// This table alone; it must be there
+    pub table: Option<String>,
+
+    /// How long from one look to the next
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_interval)]
+    pub interval: Duration,
+
+    /// End after so many looks; the exit code is that of the last [default: never]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+}
+
 /// What to ask about leases.
 #[derive(Subcommand, Debug)]
 pub enum Lease {
@@ -174,6 +201,17 @@ pub const fn huge_pages(huge_pages: HugePages) -> &'static str {
         HugePages::Auto => "auto",
         HugePages::Required => "required",
         HugePages::Off => "off",
+    }
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    match interval < MIN_INTERVAL {
+        true => Err(format!(
+            "it is at least {}, since the daemon is asked each time",
+            humantime::format_duration(MIN_INTERVAL)
+        )),
+        false => Ok(interval),
     }
 }
 

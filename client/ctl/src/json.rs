@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cli;
 use crate::commands::Answer;
+use crate::watch::rates::{Look, Rates};
 
 /// The version of what is printed.
 pub const SCHEMA: u32 = 1;
@@ -32,6 +33,31 @@ pub fn answer(answer: &Answer) -> Value {
     };
     object["schema"] = SCHEMA.into();
     object
+}
+
+/// What `watch` prints of one look, without its schema and time.
+pub fn watched(look: &Look, before: Option<&Look>) -> Value {
+    // A thousandth of a sample a second is nothing.
+    let rounded = |rate: f64| (rate * 1000.0).round() / 1000.0;
+    let tables = look.tables.iter().map(|table| {
+        let mut object = table_row(&table.row);
+        object["batches_delivered"] = table.batches.into();
+        object["rates"] = Rates::of(before, look, table).map_or(Value::Null, |rates| {
+            json!({
+                "over_ms": rates.over.as_millis() as u64,
+                "samples_committed_per_s": rounded(rates.committed),
+                "samples_delivered_per_s": rounded(rates.delivered),
+                "batches_delivered_per_s": rounded(rates.batches),
+                "bytes_committed_per_s": rounded(rates.committed * table.row.sample_bytes as f64),
+            })
+        });
+        object["wait"] = table.wait.as_ref().map_or(Value::Null, wait);
+        object
+    });
+    json!({
+        "instance": look.instance.iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
+        "tables": tables.collect::<Vec<_>>(),
+    })
 }
 
 fn status(status: &Status) -> Value {

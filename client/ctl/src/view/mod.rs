@@ -5,6 +5,7 @@ mod printable;
 mod quantity;
 mod status;
 mod table;
+pub(crate) mod watch;
 mod why;
 
 use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand, ValueHint};
 use echo_client::{ArraySpec, HugePages, Pin};
 
 use crate::array;
@@ -17,6 +18,13 @@ Shows what happens in an echod, and why something waits.
 
 A table is a ring of batches in shared memory: writers (rollout workers) fill it, readers (trainers) empty it.";
 
+/// What somebody would type.
+pub const EXAMPLES: &str = "  echoctl status
+  echoctl table create rollouts --batch-size 256 --capacity 8 --array obs:float32:4 --array reward:float32
+  echoctl why rollouts
+  echoctl watch --interval 5s
+  echoctl --json table list | jq '.tables[] | select(.samples.pending > 0) | .name'";
+
 /// What the help ends with.
 fn after_long_help() -> String {
     let codes: Vec<String> =
@@ -28,14 +36,11 @@ The daemon's socket is the one that --socket or ECHO_SOCKET names, else the firs
   /run/echo/echod.sock
 
 With --json there is one object on standard output, or on standard error if it did not work (but for a command line
-that cannot be understood). Its \"schema\" is 1
-until a field changes its meaning or goes; others may come. Sizes are bytes, durations milliseconds.
+that cannot be understood); 'watch' prints one a line, for each look. Its \"schema\" is 1 until a field changes its
+meaning or goes; others may come. Sizes are bytes, durations milliseconds.
 
 Examples:
-  echoctl status
-  echoctl table create rollouts --batch-size 256 --capacity 8 --array obs:float32:4 --array reward:float32
-  echoctl why rollouts
-  echoctl --json table list | jq '.tables[] | select(.samples.pending > 0) | .name'
+{EXAMPLES}
 
 Exit codes:
 {}",
@@ -65,7 +70,7 @@ pub struct Cli {
 #[derive(Args, Debug)]
 pub struct Connect {
     /// Ask the daemon that listens on this socket
-    #[arg(long, value_name = "PATH", global = true)]
+    #[arg(long, value_name = "PATH", global = true, value_hint = ValueHint::FilePath)]
     pub socket: Option<PathBuf>,
 
     /// How long the daemon may take to answer
@@ -146,11 +151,11 @@ pub struct Create {
     pub arrays: Vec<ArraySpec>,
 
     /// Whether its pages must be locked
-    #[arg(long, value_name = "POLICY", default_value = "best-effort", value_parser = parse_pin)]
+    #[arg(long, value_name = "POLICY", default_value = "best-effort", value_parser = one_of(PINS, pin))]
     pub pin: Pin,
 
     /// Whether its large arrays must be on huge pages
-    #[arg(long, value_name = "POLICY", default_value = "auto", value_parser = parse_huge_pages)]
+    #[arg(long, value_name = "POLICY", default_value = "auto", value_parser = one_of(HUGE_PAGES, huge_pages))]
     pub huge_pages: HugePages,
 }
 
@@ -186,6 +191,9 @@ pub enum Lease {
     },
 }
 
+const PINS: [Pin; 3] = [Pin::Required, Pin::BestEffort, Pin::Off];
+const HUGE_PAGES: [HugePages; 3] = [HugePages::Auto, HugePages::Required, HugePages::Off];
+
 /// A pin policy's name.
 pub const fn pin(pin: Pin) -> &'static str {
     match pin {
@@ -215,17 +223,15 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn parse_pin(text: &str) -> Result<Pin, String> {
-    by_name([Pin::Required, Pin::BestEffort, Pin::Off], pin, text)
-}
-
-fn parse_huge_pages(text: &str) -> Result<HugePages, String> {
-    by_name([HugePages::Auto, HugePages::Required, HugePages::Off], huge_pages, text)
-}
-
-fn by_name<T: Copy>(all: [T; 3], name: fn(T) -> &'static str, text: &str) -> Result<T, String> {
-    let found = all.into_iter().find(|&policy| name(policy) == text);
-    found.ok_or_else(|| format!("it is one of {}", all.map(name).join(", ")))
+/// Takes a policy's name; completions and help know them all.
+fn one_of<T: Copy + Send + Sync + 'static>(
+    all: [T; 3],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(all.map(name)).map(move |text| {
+        let found = all.into_iter().find(|&policy| name(policy) == text);
+        found.expect("the parser before this takes no other name")
+    })
 }
 
 #[cfg(test)]
@@ -259,6 +265,6 @@ mod tests {
     fn an_unknown_policy_is_refused_with_the_known_ones() {
         let line = ["echoctl", "table", "create", "t", "--batch-size=1", "--capacity=1", "--array=r:bool"];
         let error = Cli::try_parse_from(line.into_iter().chain(["--pin=yes"])).unwrap_err().to_string();
-        assert!(error.contains("it is one of required, best-effort, off"), "{error}");
+        assert!(error.contains("possible values: required, best-effort, off"), "{error}");
     }
 }

@@ -9,7 +9,7 @@ use echo::ids::{ClientId, TableId};
 use echo::spec::{ArraySpec, TableSpec};
 use echo::table::store::Rights;
 use echo::wire::message::{
-    Answer, Attachment, Call, ClientRow, Refusal, RefusalKind, TableDetails, TableRow, Wait,
+    Answer, Attachment, Call, ClientRow, LeaseRow, Refusal, RefusalKind, TableDetails, TableRow, Wait,
 };
 
 use crate::connection::{Answered, Connection, connect};
@@ -82,6 +82,11 @@ impl Client {
     /// This client's id, as `echoctl` shows it.
     pub fn id(&self) -> ClientId {
         self.connection.welcome().client
+    }
+
+    /// The daemon, among all that ever ran: another one after a restart.
+    pub fn instance(&self) -> [u8; 16] {
+        self.connection.welcome().instance
     }
 
     /// Makes a table, or finds one of that name with an equal spec. Returns when its memory is resident, which
@@ -236,6 +241,28 @@ impl Client {
         match self.call(Call::Why { name: name.into() })? {
             Answer::Why { waits } => Ok(waits),
             other => Err(wrong(&other)),
+        }
+    }
+
+    /// The batches that readers hold, of one table or of all; in the order in which the tables were made, and each
+    /// table's in the order of its batches.
+    ///
+    /// # Errors
+    /// If there is no such table.
+    pub fn list_leases(&self, table: Option<&str>) -> Result<Vec<LeaseRow>> {
+        let mut all: Vec<LeaseRow> = Vec::new();
+        loop {
+            let after = all.last().map(|row| (row.table, row.seq));
+            match self.call(Call::ListLeases { table: table.map(str::to_owned), after })? {
+                Answer::Leases { rows, more } => {
+                    let ends = !more || rows.is_empty();
+                    all.extend(rows);
+                    if ends {
+                        return Ok(all);
+                    }
+                }
+                other => return Err(wrong(&other)),
+            }
         }
     }
 

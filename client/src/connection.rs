@@ -84,8 +84,7 @@ impl Connection {
             build: BUILD.into(),
             name: name.into(),
         });
-        send(&socket, &hello, deadline)?;
-        let (event, descriptors) = receive(&socket, deadline)?;
+        let (event, descriptors) = ask(&socket, &hello, deadline)?;
         let (welcome, page) = match event {
             Event::Welcome(welcome) => {
                 let page = client_page(&welcome, descriptors)?;
@@ -386,12 +385,21 @@ pub(crate) fn send(socket: &OwnedFd, request: &Request, deadline: Instant) -> Re
     Ok(())
 }
 
+/// Says the first thing over a connection, and receives the answer. A daemon that closed before it was asked may
+/// have said why.
+pub(crate) fn ask(socket: &OwnedFd, request: &Request, deadline: Instant) -> Result<(Event, Vec<OwnedFd>)> {
+    match send(socket, request, deadline) {
+        Ok(()) | Err(Error::Socket(_)) => receive(socket, deadline),
+        Err(error) => Err(error),
+    }
+}
+
 /// Receives a message, waiting until one comes.
-pub(crate) fn receive(socket: &OwnedFd, deadline: Instant) -> Result<(Event, Vec<OwnedFd>)> {
+fn receive(socket: &OwnedFd, deadline: Instant) -> Result<(Event, Vec<OwnedFd>)> {
     let mut buffer = vec![0; MAX_MESSAGE + 1];
     let started = Instant::now();
     loop {
-        match socket::receive(socket.as_fd(), &mut buffer)? {
+        match socket::receive(socket.as_fd(), &mut buffer).map_err(received)? {
             Received::Packet(packet) => return checked(&buffer[..packet.bytes], packet.descriptors),
             Received::Closed => return Err(Error::Gone { reason: "its socket has closed".into() }),
             Received::WouldBlock => {
@@ -406,12 +414,20 @@ pub(crate) fn receive(socket: &OwnedFd, deadline: Instant) -> Result<(Event, Vec
 
 /// A message with as many descriptors as it says.
 fn checked(bytes: &[u8], descriptors: Vec<OwnedFd>) -> Result<(Event, Vec<OwnedFd>)> {
-    let event = codec::decode_event(bytes)?;
+    let event = codec::decode_event(bytes).map_err(|error| Error::Announced(error.to_string()))?;
     let (expected, got) = (event.descriptors(), descriptors.len());
     if got != expected {
         return Err(Error::Announced(format!("{got} descriptors came where {expected} belong")));
     }
     Ok((event, descriptors))
+}
+
+/// A packet that no daemon of this version sends is not the socket's fault.
+fn received(error: socket::SocketError) -> Error {
+    match error {
+        socket::SocketError::Truncated(_) => Error::Announced(error.to_string()),
+        _ => Error::Socket(error),
+    }
 }
 
 fn client_page(welcome: &Welcome, mut descriptors: Vec<OwnedFd>) -> Result<ClientPage> {

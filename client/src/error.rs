@@ -8,7 +8,9 @@ use echo::ring::claim::ClaimError;
 use echo::ring::commit::CommitError;
 use echo::spec::DType;
 use echo::wire::codec::CodecError;
-use echo::wire::message::{EndReason, Refusal, RefusalKind, Refused};
+use echo::wire::message::{
+    BUILD, EndReason, LAYOUT_VERSION, PROTOCOL_MAX, PROTOCOL_MIN, Refusal, RefusalKind, Refused,
+};
 use echo::wire::socket::SocketError;
 use thiserror::Error as ThisError;
 
@@ -21,8 +23,7 @@ pub enum Error {
     NoDaemon { tried: String },
     #[error("cannot connect to echod at {path}: is it running, and may this user write to its socket")]
     Connect { path: PathBuf, source: SocketError },
-    #[error("echod refuses this client: {} (echod {} speaks versions {} to {})",
-        .0.reason, .0.build, .0.protocol_min, .0.protocol_max)]
+    #[error("echod refuses this client: {}", refused(.0))]
     Version(Box<Refused>),
     #[error("{}", .0.message)]
     Refused(Refusal),
@@ -65,6 +66,8 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::NoDaemon { .. } | Self::Connect { .. } | Self::TimedOut { .. } | Self::Cancelled => true,
+            // A limit, or it is stopping.
+            Self::Version(refused) => refused.versions_meet(),
             Self::Refused(refusal) => {
                 matches!(refusal.kind, RefusalKind::Budget | RefusalKind::Limit | RefusalKind::Draining)
             }
@@ -80,6 +83,19 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// Why, and where that is a matter of versions, which ones these are.
+fn refused(refused: &Refused) -> String {
+    let Refused { protocol_min, protocol_max, layout, build, reason } = refused;
+    if refused.versions_meet() {
+        return reason.clone();
+    }
+    format!(
+        "{reason} (echod {build} speaks versions {protocol_min} to {protocol_max} of the protocol over version \
+         {layout} of the shared memory; this client, {BUILD}, speaks versions {PROTOCOL_MIN} to {PROTOCOL_MAX} \
+         over version {LAYOUT_VERSION})"
+    )
 }
 
 fn ended(reason: EndReason) -> &'static str {

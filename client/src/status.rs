@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use echo::wire::message::{Event, Request, Status};
 
-use crate::connection::{connect, receive, send};
+use crate::connection::{ask, connect};
 use crate::wait::deadline_in;
 use crate::{Error, Result, search};
 
@@ -17,8 +17,7 @@ pub fn status(socket: Option<&Path>, timeout: Duration) -> Result<Status> {
     let path = search(socket)?;
     let deadline = deadline_in(timeout);
     let socket = connect(path, timeout)?;
-    send(&socket, &Request::Status, deadline)?;
-    match receive(&socket, deadline)?.0 {
+    match ask(&socket, &Request::Status, deadline)?.0 {
         Event::Status(status) => Ok(status),
         Event::Refused(refused) => Err(Error::Version(Box::new(refused))),
         Event::Closing { reason } => Err(Error::Gone { reason }),

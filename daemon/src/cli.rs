@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Parser, ValueHint};
 
 use crate::config::Key;
 use crate::exit::Exit;
@@ -17,7 +17,7 @@ Moves samples from rollout workers to trainers on one machine, through shared me
 echod owns the tables: page-locked ring buffers in shared memory. Workers and trainers connect to its socket,
 get the memory of a table handed over, and from then on write and read there by themselves.";
 
-const AFTER_LONG_HELP: &str = "\
+const WHERE_VALUES_COME_FROM: &str = "\
 Where a value comes from, the strongest first:
   1. a flag, such as --host-budget \"64 GiB\"
   2. the environment variable of that name, such as ECHO_HOST_BUDGET; an empty one counts as not set
@@ -40,33 +40,33 @@ Tables are declared in the file alone:
   arrays = [
       { path = \"obs\", dtype = \"float32\", shape = [4] },
       { path = \"reward\", dtype = \"float32\", shape = [] },
-  ]
+  ]";
 
-Examples:
-  echod
+/// What somebody would type, and what for.
+pub const EXAMPLES: &str = "  echod
       For yourself: listen on $XDG_RUNTIME_DIR/echo/echod.sock
   echod --socket /tmp/echod.sock --host-budget \"8 GiB\" --log debug
       Try something out
   echod --config /etc/echo/echod.toml --print-config
-      Check a file and see what it comes to
+      Check a file and see what it comes to";
 
-Exit codes, as in sysexits.h:
-   0  told to stop, or nothing but printing was asked for
-  64  the command line is wrong
-  69  something that the daemon needs is not there
-  71  the operating system refused something
-  73  the socket or a file cannot be created
-  74  reading or writing failed
-  77  a permission is missing
-  78  the configuration file or an environment variable is wrong";
+/// What the help ends with.
+fn after_long_help() -> String {
+    let codes: Vec<String> =
+        Exit::ALL.iter().map(|(exit, meaning)| format!("  {:>2}  {meaning}", exit.code())).collect();
+    format!(
+        "{WHERE_VALUES_COME_FROM}\n\nExamples:\n{EXAMPLES}\n\nExit codes, as in sysexits.h:\n{}",
+        codes.join("\n")
+    )
+}
 
 /// Moves samples from rollout workers to trainers on one machine, through shared memory
 #[derive(Parser, Clone, PartialEq, Eq, Debug, Default)]
-#[command(name = "echod", version, long_about = LONG_ABOUT, after_long_help = AFTER_LONG_HELP)]
+#[command(name = "echod", version, long_about = LONG_ABOUT, after_long_help = after_long_help())]
 #[command(after_help = "'--help' says more: the file, the environment, examples, exit codes")]
 pub struct Cli {
     /// Read this configuration file; it must exist
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
 
     /// Print the configuration and where each value came from, and exit
@@ -79,6 +79,7 @@ pub struct Cli {
     /// and where XDG_RUNTIME_DIR is not set. A socket that a service manager hands over is used
     /// instead of any path.
     #[arg(long, value_name = "PATH", help_heading = "Settings", verbatim_doc_comment)]
+    #[arg(value_hint = ValueHint::FilePath)]
     pub socket: Option<OsString>,
 
     /// Host memory for all tables, such as "64 GiB" [default: half of the memory]
@@ -182,8 +183,8 @@ mod tests {
     #[test]
     fn help_names_every_exit_code() {
         let help = Cli::command().render_long_help().to_string();
-        for code in [0, 64, 69, 71, 73, 74, 77, 78] {
-            assert!(help.lines().any(|line| line.starts_with(&format!("{code:>4}  "))), "{code}:\n{help}");
+        for (exit, meaning) in Exit::ALL {
+            assert!(help.contains(&format!("\n{:>4}  {meaning}", exit.code())), "{exit:?}:\n{help}");
         }
     }
 

@@ -29,6 +29,18 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// All of them, with what the help says of each.
+    pub const ALL: [(Self, &'static str); 8] = [
+        (Self::Ok, "told to stop, or nothing but printing was asked for"),
+        (Self::Usage, "the command line is wrong"),
+        (Self::Unavailable, "something that the daemon needs is not there"),
+        (Self::OsErr, "the operating system refused something"),
+        (Self::CantCreate, "the socket or a file cannot be created"),
+        (Self::IoErr, "reading or writing failed"),
+        (Self::NoPerm, "a permission is missing"),
+        (Self::Config, "the configuration file or an environment variable is wrong"),
+    ];
+
     /// The number that the parent process sees.
     pub const fn code(self) -> u8 {
         self as u8
@@ -55,17 +67,7 @@ mod tests {
 
     #[test]
     fn the_codes_are_those_of_sysexits() {
-        let all = [
-            Exit::Ok,
-            Exit::Usage,
-            Exit::Unavailable,
-            Exit::OsErr,
-            Exit::CantCreate,
-            Exit::IoErr,
-            Exit::NoPerm,
-            Exit::Config,
-        ];
-        assert_eq!(all.map(Exit::code), [0, 64, 69, 71, 73, 74, 77, 78]);
+        assert_eq!(Exit::ALL.map(|(exit, _)| exit.code()), [0, 64, 69, 71, 73, 74, 77, 78]);
     }
 
     #[test]

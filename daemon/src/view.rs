@@ -1,11 +1,17 @@
 //! What the daemon shows of itself: answers to the questions of `echoctl`.
 
 use std::ops::Bound;
+use std::time::Duration;
 
 use echo::access::Role;
-use echo::ids::{ClientId, TableId};
+use echo::ids::{BlockIndex, BlockSeq, ClientId, TableId};
+use echo::ring::ready::{BlockState, ReadyWord};
+use echo::sync::Ordering;
+use echo::table::ledger::GrantRecord;
 use echo::table::why;
-use echo::wire::message::{Answer, ClientRow, MAX_MEMBER_ROWS, MAX_ROWS, MemberRow, TableDetails, TableRow};
+use echo::wire::message::{
+    Answer, ClientRow, LeaseRow, LeaseState, MAX_MEMBER_ROWS, MAX_ROWS, MemberRow, TableDetails, TableRow,
+};
 
 use crate::supervisor::Supervisor;
 use crate::table::Table;
@@ -132,6 +138,71 @@ pub fn why(supervisor: &Supervisor, id: TableId) -> Answer {
     let table = &supervisor.tables[&id];
     let who = |client| who(supervisor, client);
     Answer::Why { waits: why::waits(table.store.queue(), &table.watch, supervisor.now(), &who) }
+}
+
+/// A page of leases: of one table, or of all, also those that were dropped and are still mapped. It works per lease
+/// of the tables that it comes to, and looks at no sample.
+pub fn leases(
+    supervisor: &Supervisor,
+    asks: ClientId,
+    table: Option<TableId>,
+    after: Option<(TableId, BlockSeq)>,
+) -> Answer {
+    let from = after.map_or(Bound::Unbounded, |(table, _)| Bound::Included(table));
+    let tables = supervisor.tables.range((from, Bound::Unbounded));
+    let now = supervisor.now();
+    let mut rows = Vec::new();
+    let shown =
+        |id: TableId| table.is_none_or(|table| table == id) && supervisor.may(asks, id, Role::Observe);
+    for (&id, of) in tables.filter(|(id, _)| shown(**id)) {
+        let seen = after.and_then(|(table, seq)| (table == id).then_some(seq));
+        let mut granted: Vec<_> = of.store.queue().granted_blocks().collect();
+        granted.retain(|(seq, ..)| seen.is_none_or(|seen| *seq > seen));
+        granted.sort_unstable_by_key(|(seq, ..)| *seq);
+        for lease in granted {
+            if rows.len() == MAX_ROWS {
+                return Answer::Leases { rows, more: true };
+            }
+            rows.push(lease_row(supervisor, id, of, lease, now));
+        }
+    }
+    Answer::Leases { rows, more: false }
+}
+
+fn lease_row(
+    supervisor: &Supervisor,
+    id: TableId,
+    table: &Table,
+    (seq, block, grant): (BlockSeq, BlockIndex, GrantRecord),
+    now: Duration,
+) -> LeaseRow {
+    let queue = table.store.queue();
+    // Relaxed: it is told to people, and nothing is read behind it.
+    let word = ReadyWord::decode(queue.control().ready(block).load(Ordering::Relaxed));
+    let (was_complete, since) = table.watch.lease(grant.reader, seq);
+    // A worker can die between its last commit and the state word; the watch has looked at the commits.
+    let state = match word.map(|word| word.state) {
+        Some(BlockState::Complete) => LeaseState::Complete,
+        _ if was_complete => LeaseState::Complete,
+        Some(BlockState::Filling) if !table.dropped && queue.poison().is_none() => LeaseState::Filling,
+        _ => LeaseState::Broken,
+    };
+    // What was seen is of a batch that filled, if it has become complete since.
+    let since = since.filter(|_| was_complete == (state == LeaseState::Complete));
+    let (pid, name) = who(supervisor, grant.reader.client);
+    LeaseRow {
+        table: id,
+        table_name: table.name().to_owned(),
+        client: grant.reader.client,
+        member: grant.reader.member,
+        pid,
+        name,
+        number: grant.number,
+        seq,
+        block: block.get(),
+        state,
+        for_ms: since.map(|since| now.saturating_sub(since).as_millis() as u64),
+    }
 }
 
 /// A client's process and name.

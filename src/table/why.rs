@@ -53,6 +53,15 @@ impl Watch {
         self.since = seen.into_iter().map(|condition| (condition, self.since(condition, now))).collect();
     }
 
+    /// Whether a batch that a reader holds was complete when it was last looked at, and since when that, or that it is
+    /// what the reader waits for, has been seen. O(log n): no sample is counted for it.
+    pub fn lease(&self, reader: MemberKey, seq: BlockSeq) -> (bool, Option<Duration>) {
+        match self.since.get(&Condition::Holding(reader, seq)) {
+            Some(&since) => (true, Some(since)),
+            None => (false, self.since.get(&Condition::Expecting(reader, seq)).copied()),
+        }
+    }
+
     fn since(&self, condition: Condition, now: Duration) -> Duration {
         self.since.get(&condition).copied().unwrap_or(now)
     }
@@ -452,6 +461,21 @@ mod tests {
               writing the sample at position 1 for 2000 ms]"
             ]
         );
+    }
+
+    #[test]
+    fn a_lease_is_as_it_was_last_seen() {
+        let mut scene = Scene::new();
+        scene.attach_reader(2);
+        for _ in 0..2 {
+            scene.append();
+        }
+        let one = Duration::from_secs(1);
+        assert_eq!(scene.watch.lease(READER, BlockSeq(0)), (false, None), "nobody has looked");
+        scene.watch.observe(&scene.queue, one);
+        assert_eq!(scene.watch.lease(READER, BlockSeq(0)), (true, Some(one)));
+        assert_eq!(scene.watch.lease(READER, BlockSeq(1)), (false, Some(one)));
+        assert_eq!(scene.watch.lease(WRITER, BlockSeq(0)), (false, None));
     }
 
     #[test]

@@ -17,9 +17,15 @@
 //! ```
 //!
 //! One message a packet. Tags, ids and versions are never zero, so that a message of zeros is no message.
-//! `Hello`, `Refused` and `Status` are frozen for ever: any `echoctl` can ask any `echod`. The others may
-//! change with [`PROTOCOL_MAX`]; `tests` beside the codec hold their bytes. No message is recursive and no
-//! list is of empty elements, since both would let a small packet cost much (see `codec`).
+//! The messages may change with [`PROTOCOL_MAX`]; `tests` beside the codec hold their bytes. No message is
+//! recursive and no list is of empty elements, since both would let a small packet cost much (see `codec`).
+//!
+//! `Hello`, `Refused` and `Status`, the question and its answer, are frozen for ever, so that any `echoctl` can
+//! ask any `echod`. Frozen means their tags, their fields, and how a field is encoded. They are not extended
+//! either: a field at the end would be bytes behind the message, which every decoder before it refuses. Who has
+//! more to say makes another message, at the end of its enum, and sends it to peers whose version knows it. Free
+//! is what the strings say (`build`, `state`, `reason` and `name` are for people), and the bits of `features`.
+//! `tests/frozen/` keeps the bytes that released versions send; nothing there is ever changed.
 
 use bincode::{Decode, Encode};
 
@@ -172,6 +178,13 @@ pub enum Call {
         /// The list.
         access: AccessList,
     },
+    /// The batches that readers hold, table by table, each in the order of its batches.
+    ListLeases {
+        /// Of this table alone.
+        table: Option<String>,
+        /// Table and sequence of the last row of the page before.
+        after: Option<(TableId, BlockSeq)>,
+    },
 }
 
 /// From the daemon.
@@ -267,6 +280,15 @@ pub struct Refused {
     pub reason: String,
 }
 
+impl Refused {
+    /// Whether this build and the daemon's could speak to each other: it is for another reason then.
+    pub const fn versions_meet(&self) -> bool {
+        self.protocol_min <= PROTOCOL_MAX
+            && self.protocol_max >= PROTOCOL_MIN
+            && self.layout == LAYOUT_VERSION
+    }
+}
+
 /// How a daemon is. Frozen.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Status {
@@ -332,6 +354,13 @@ pub enum Answer {
     Why {
         /// Longest first.
         waits: Vec<Wait>,
+    },
+    /// A page of leases.
+    Leases {
+        /// By table id and sequence.
+        rows: Vec<LeaseRow>,
+        /// Whether another page follows.
+        more: bool,
     },
 }
 
@@ -605,3 +634,44 @@ pub struct Holder {
     /// Milliseconds for which the daemon has seen it so.
     pub for_ms: u64,
 }
+
+/// A batch that a reader holds. Its token is nobody else's business.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct LeaseRow {
+    /// The table's id.
+    pub table: TableId,
+    /// Its name; that of a dropped table may be another's by now.
+    pub table_name: String,
+    /// The reader's client.
+    pub client: ClientId,
+    /// The reader, within its client.
+    pub member: MemberId,
+    /// Its process.
+    pub pid: u32,
+    /// What its client calls itself.
+    pub name: String,
+    /// Counts the reader's grants.
+    pub number: GrantNumber,
+    /// Which batch.
+    pub seq: BlockSeq,
+    /// Where it is.
+    pub block: u32,
+    /// What the reader can do with it.
+    pub state: LeaseState,
+    /// Milliseconds for which the daemon has seen it so. None if it has not looked since, or if the batch fills
+    /// while the reader waits for one before it.
+    pub for_ms: Option<u64>,
+}
+
+/// What a reader can do with a batch that it holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LeaseState {
+    /// Wait: samples are missing.
+    Filling = 1,
+    /// Read it, and give it back.
+    Complete = 2,
+    /// Nothing: it was given up, or its table was dropped or poisoned before it was complete.
+    Broken = 3,
+}
+
+encode_by_discriminant!(LeaseState: Filling, Complete, Broken);

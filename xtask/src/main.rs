@@ -2,16 +2,19 @@
 //!
 //! The continuous integration calls these and nothing else, so what passes here passes there.
 
+mod manual;
+
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 const USAGE: &str = "\
 usage: cargo xtask CHORE
 
-  check   formatting, lints, documentation
+  check   formatting, lints, documentation, the manual
   test    everything: check, the tests, the protocol model, the ring under loom
   model   the protocol, state by state
   loom    the ring's code, under every order that memory allows
+  manual  writes the man pages and completions from the command lines; '--check' compares
   bench   measures echo beside the machine's limits; 'cargo xtask bench --help'";
 
 /// A command line, and what is set in its environment.
@@ -24,10 +27,11 @@ const fn step<'a>(arguments: &'a [&'a str]) -> Step<'a> {
     Step { arguments, environment: &[] }
 }
 
-const CHECK: [Step<'static>; 3] = [
+const CHECK: [Step<'static>; 4] = [
     step(&["fmt", "--all", "--check"]),
     step(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
     Step { arguments: &["doc", "--workspace", "--no-deps"], environment: &[("RUSTDOCFLAGS", "-D warnings")] },
+    step(&["xtask", "manual", "--check"]),
 ];
 const TEST: [Step<'static>; 1] = [step(&["test", "--workspace"])];
 /// Millions of states: in a build with optimisation.
@@ -52,6 +56,11 @@ fn main() -> ExitCode {
         } else {
             ExitCode::FAILURE
         };
+    }
+    if let [chore, rest @ ..] = &arguments[..]
+        && chore == "manual"
+    {
+        return manual::run(rest);
     }
     let chores: &[&[Step<'_>]] = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["check"] => &[&CHECK],

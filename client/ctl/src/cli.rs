@@ -3,16 +3,27 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand, ValueHint};
 use echo_client::{ArraySpec, HugePages, Pin, Rule, RuleError};
 
 use crate::array;
 use crate::exit::Exit;
 
+/// Shortest time from one look to the next.
+const MIN_INTERVAL: Duration = Duration::from_millis(50);
+
 const LONG_ABOUT: &str = "\
 Shows what happens in an echod, and why something waits.
 
 A table is a ring of batches in shared memory: writers (rollout workers) fill it, readers (trainers) empty it.";
+
+/// What somebody would type.
+pub const EXAMPLES: &str = "  echoctl status
+  echoctl table create rollouts --batch-size 256 --capacity 8 --array obs:float32:4 --array reward:float32
+  echoctl why rollouts
+  echoctl watch --interval 5s
+  echoctl --json table list | jq '.tables[] | select(.samples.pending > 0) | .name'";
 
 /// What the help ends with.
 fn after_long_help() -> String {
@@ -25,14 +36,11 @@ The daemon's socket is the one that --socket or ECHO_SOCKET names, else the firs
   /run/echo/echod.sock
 
 With --json there is one object on standard output, or on standard error if it did not work (but for a command line
-that cannot be understood). Its \"schema\" is 1
-until a field changes its meaning or goes; others may come. Sizes are bytes, durations milliseconds.
+that cannot be understood); 'watch' prints one a line, for each look. Its \"schema\" is 1 until a field changes its
+meaning or goes; others may come. Sizes are bytes, durations milliseconds.
 
 Examples:
-  echoctl status
-  echoctl table create rollouts --batch-size 256 --capacity 8 --array obs:float32:4 --array reward:float32
-  echoctl why rollouts
-  echoctl --json table list | jq '.tables[] | select(.samples.pending > 0) | .name'
+{EXAMPLES}
 
 Exit codes:
 {}",
@@ -62,7 +70,7 @@ pub struct Cli {
 #[derive(Args, Debug)]
 pub struct Connect {
     /// Ask the daemon that listens on this socket
-    #[arg(long, value_name = "PATH", global = true)]
+    #[arg(long, value_name = "PATH", global = true, value_hint = ValueHint::FilePath)]
     pub socket: Option<PathBuf>,
 
     /// How long the daemon may take to answer
@@ -82,6 +90,18 @@ pub enum Command {
     /// Connected processes
     #[command(subcommand)]
     Client(Client),
+    /// Batches that readers hold
+    #[command(subcommand)]
+    Lease(Lease),
+    /// What changes: samples and batches a second, and what waits longest
+    ///
+    /// Looks again and again until it is interrupted. A rate is that since the look before, so the first line comes
+    /// after one interval. On a terminal the lines are drawn anew in place, else each look adds one a table; with
+    /// --json it adds an object on a line of its own.
+    ///
+    /// A daemon that goes away is said to be gone and tried again. A table, or a daemon, that is new since the look
+    /// before has no rates yet.
+    Watch(Watch),
     /// What is being waited for at a table, who holds it up, and since when
     Why {
         /// The table's name
@@ -138,11 +158,11 @@ pub struct Create {
     pub access: Vec<Rule>,
 
     /// Whether its pages must be locked
-    #[arg(long, value_name = "POLICY", default_value = "best-effort", value_parser = parse_pin)]
+    #[arg(long, value_name = "POLICY", default_value = "best-effort", value_parser = one_of(PINS, pin))]
     pub pin: Pin,
 
     /// Whether its large arrays must be on huge pages
-    #[arg(long, value_name = "POLICY", default_value = "auto", value_parser = parse_huge_pages)]
+    #[arg(long, value_name = "POLICY", default_value = "auto", value_parser = one_of(HUGE_PAGES, huge_pages))]
     pub huge_pages: HugePages,
 }
 
@@ -168,6 +188,34 @@ pub enum Client {
     List,
 }
 
+/// What to watch, and how often.
+#[derive(Args, Debug)]
+pub struct Watch {
+    /// This table alone; it must be there
+    pub table: Option<String>,
+
+    /// How long from one look to the next
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_interval)]
+    pub interval: Duration,
+
+    /// End after so many looks; the exit code is that of the last [default: never]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+}
+
+/// What to ask about leases.
+#[derive(Subcommand, Debug)]
+pub enum Lease {
+    /// All batches that readers hold: which reader, which batch, whether it can be read, and for how long it was so
+    List {
+        /// Of this table alone
+        table: Option<String>,
+    },
+}
+
+const PINS: [Pin; 3] = [Pin::Required, Pin::BestEffort, Pin::Off];
+const HUGE_PAGES: [HugePages; 3] = [HugePages::Auto, HugePages::Required, HugePages::Off];
+
 /// A pin policy's name.
 pub const fn pin(pin: Pin) -> &'static str {
     match pin {
@@ -190,17 +238,26 @@ fn parse_rule(text: &str) -> Result<Rule, RuleError> {
     text.parse()
 }
 
-fn parse_pin(text: &str) -> Result<Pin, String> {
-    by_name([Pin::Required, Pin::BestEffort, Pin::Off], pin, text)
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    match interval < MIN_INTERVAL {
+        true => Err(format!(
+            "it is at least {}, since the daemon is asked each time",
+            humantime::format_duration(MIN_INTERVAL)
+        )),
+        false => Ok(interval),
+    }
 }
 
-fn parse_huge_pages(text: &str) -> Result<HugePages, String> {
-    by_name([HugePages::Auto, HugePages::Required, HugePages::Off], huge_pages, text)
-}
-
-fn by_name<T: Copy>(all: [T; 3], name: fn(T) -> &'static str, text: &str) -> Result<T, String> {
-    let found = all.into_iter().find(|&policy| name(policy) == text);
-    found.ok_or_else(|| format!("it is one of {}", all.map(name).join(", ")))
+/// Takes a policy's name; completions and help know them all.
+fn one_of<T: Copy + Send + Sync + 'static>(
+    all: [T; 3],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(all.map(name)).map(move |text| {
+        let found = all.into_iter().find(|&policy| name(policy) == text);
+        found.expect("the parser before this takes no other name")
+    })
 }
 
 #[cfg(test)]
@@ -234,6 +291,6 @@ mod tests {
     fn an_unknown_policy_is_refused_with_the_known_ones() {
         let line = ["echoctl", "table", "create", "t", "--batch-size=1", "--capacity=1", "--array=r:bool"];
         let error = Cli::try_parse_from(line.into_iter().chain(["--pin=yes"])).unwrap_err().to_string();
-        assert!(error.contains("it is one of required, best-effort, off"), "{error}");
+        assert!(error.contains("possible values: required, best-effort, off"), "{error}");
     }
 }

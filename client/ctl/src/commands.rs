@@ -1,13 +1,14 @@
 //! Asking: each command, and what comes back.
 
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use echo_client::message::{ClientRow, Status, TableDetails, TableRow, Wait};
+use echo_client::message::{ClientRow, LeaseRow, Status, TableDetails, TableRow, Wait};
 use echo_client::{AccessList, Client, ConnectOptions, TableSpec};
 
 use crate::cli::{self, Command, Connect, Create};
 use crate::failure::Failure;
-use crate::{json, view};
+use crate::{json, view, watch};
 
 /// What a command found or did.
 #[derive(Debug)]
@@ -21,6 +22,7 @@ pub enum Answer {
     Access(Box<TableDetails>),
     Clients(Vec<ClientRow>),
     Why { table: String, waits: Vec<Wait> },
+    Leases(Vec<LeaseRow>),
 }
 
 impl Answer {
@@ -30,19 +32,13 @@ impl Answer {
     }
 }
 
-/// Does what was asked.
+/// Does what was asked, and prints what came of it.
 ///
 /// # Errors
-/// If no daemon answers, or it refuses.
-pub fn run(command: &Command, connect: &Connect) -> Result<Answer, Failure> {
-    let client = || {
-        Client::connect(&ConnectOptions {
-            socket: connect.socket.clone(),
-            name: "echoctl".into(),
-            timeout: connect.timeout,
-        })
-    };
-    Ok(match command {
+/// If no daemon answers, it refuses, or the answer cannot be printed.
+pub fn run(command: &Command, connect: &Connect, json: bool) -> Result<(), Failure> {
+    let client = || self::client(connect);
+    let answer = match command {
         Command::Status => status(connect.socket.as_deref(), connect)?,
         Command::Table(cli::Table::List) => Answer::Tables(client()?.list_tables()?),
         Command::Table(cli::Table::Show { name }) => Answer::Table(Box::new(client()?.show_table(name)?)),
@@ -71,8 +67,28 @@ pub fn run(command: &Command, connect: &Connect) -> Result<Answer, Failure> {
             rows.retain(|row| row.client != client.id());
             Answer::Clients(rows)
         }
+        Command::Lease(cli::Lease::List { table }) => {
+            Answer::Leases(client()?.list_leases(table.as_deref())?)
+        }
         Command::Why { table } => Answer::Why { table: table.clone(), waits: client()?.why(table)? },
+        Command::Watch(watch) => return watch::run(watch, connect, json),
+    };
+    print(&answer.render(json))
+}
+
+/// A connection.
+pub(crate) fn client(connect: &Connect) -> echo_client::Result<Client> {
+    Client::connect(&ConnectOptions {
+        socket: connect.socket.clone(),
+        name: "echoctl".into(),
+        timeout: connect.timeout,
     })
+}
+
+/// Writes to standard output, at once.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::Print)
 }
 
 fn status(socket: Option<&Path>, connect: &Connect) -> Result<Answer, Failure> {

@@ -67,6 +67,8 @@ impl Exit {
             Error::NoDaemon { .. } | Error::Connect { .. } | Error::Gone { .. } => Self::Unavailable,
             // The spec does not fit into a message.
             Error::Codec(_) => Self::No,
+            // It would speak to this client, but not now: it is stopping, or a limit is used up.
+            Error::Version(refused) if refused.versions_meet() => Self::TempFail,
             Error::Version(_) | Error::Announced(_) => Self::Protocol,
             Error::TimedOut { .. } => Self::TempFail,
             Error::Socket(_) => Self::Unavailable,

@@ -4,10 +4,11 @@ use std::error::Error as _;
 use std::io;
 
 use echo_client::Error;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::exit::Exit;
 use crate::json::SCHEMA;
+use crate::view::printable;
 
 /// Why the command failed.
 #[derive(Debug)]
@@ -35,13 +36,26 @@ impl Failure {
 
     /// What standard error gets: a sentence, or an object.
     pub fn render(&self, json: bool) -> String {
-        let message = self.message();
         if json {
-            let error = json!({ "kind": self.kind(), "exit": self.exit().code(), "message": message });
-            format!("{}\n", json!({ "schema": SCHEMA, "error": error }))
+            format!("{}\n", json!({ "schema": SCHEMA, "error": self.object() }))
         } else {
-            format!("echoctl: {message}\n")
+            format!("echoctl: {}\n", self.sentence())
         }
+    }
+
+    /// For programs.
+    pub fn object(&self) -> Value {
+        json!({ "kind": self.kind(), "exit": self.exit().code(), "message": self.message() })
+    }
+
+    /// For people; more than one line if there is a difference to show.
+    pub fn sentence(&self) -> String {
+        self.message().split('\n').map(printable).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Whether nobody reads the answer: `head` may have seen enough.
+    pub fn is_unread(&self) -> bool {
+        matches!(self, Self::Print(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
     /// A word that stays the same: what the daemon refused, else what the exit code says.

@@ -1,11 +1,14 @@
 //! Answers for programs. A field keeps its name and its meaning for as long as [`SCHEMA`] stays.
 
-use echo_client::message::{ClientRow, MemberRow, Status, TableDetails, TableRow, Wait};
+use echo_client::message::{
+    ClientRow, LeaseRow, LeaseState, MemberRow, Status, TableDetails, TableRow, Wait,
+};
 use echo_client::{AccessList, TableSpec};
 use serde_json::{Value, json};
 
 use crate::cli;
 use crate::commands::Answer;
+use crate::watch::rates::{Look, Rates};
 
 /// The version of what is printed.
 pub const SCHEMA: u32 = 1;
@@ -31,9 +34,35 @@ pub fn answer(answer: &Answer) -> Value {
             "table": table,
             "waits": waits.iter().map(wait).collect::<Vec<_>>(),
         }),
+        Answer::Leases(rows) => json!({ "leases": rows.iter().map(lease).collect::<Vec<_>>() }),
     };
     object["schema"] = SCHEMA.into();
     object
+}
+
+/// What `watch` prints of one look, without its schema and time.
+pub fn watched(look: &Look, before: Option<&Look>) -> Value {
+    // A thousandth of a sample a second is nothing.
+    let rounded = |rate: f64| (rate * 1000.0).round() / 1000.0;
+    let tables = look.tables.iter().map(|table| {
+        let mut object = table_row(&table.row);
+        object["batches_delivered"] = table.batches.into();
+        object["rates"] = Rates::of(before, look, table).map_or(Value::Null, |rates| {
+            json!({
+                "over_ms": rates.over.as_millis() as u64,
+                "samples_committed_per_s": rounded(rates.committed),
+                "samples_delivered_per_s": rounded(rates.delivered),
+                "batches_delivered_per_s": rounded(rates.batches),
+                "bytes_committed_per_s": rounded(rates.committed * table.row.sample_bytes as f64),
+            })
+        });
+        object["wait"] = table.wait.as_ref().map_or(Value::Null, wait);
+        object
+    });
+    json!({
+        "instance": look.instance.iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
+        "tables": tables.collect::<Vec<_>>(),
+    })
 }
 
 fn status(status: &Status) -> Value {
@@ -161,4 +190,29 @@ fn wait(wait: &Wait) -> Value {
         "for_ms": wait.for_ms,
         "held_by": held_by.collect::<Vec<_>>(),
     })
+}
+
+fn lease(row: &LeaseRow) -> Value {
+    json!({
+        "table": row.table_name,
+        "table_id": row.table.0,
+        "client": row.client.0,
+        "member": row.member.0,
+        "pid": row.pid,
+        "name": row.name,
+        "grant": row.number.0,
+        "batch": row.seq.0,
+        "block": row.block,
+        "state": lease_state(row.state),
+        "for_ms": row.for_ms,
+    })
+}
+
+/// What a reader can do with its batch, in a word.
+pub(crate) const fn lease_state(state: LeaseState) -> &'static str {
+    match state {
+        LeaseState::Filling => "filling",
+        LeaseState::Complete => "complete",
+        LeaseState::Broken => "broken",
+    }
 }

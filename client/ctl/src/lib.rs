@@ -1,6 +1,6 @@
 //! `echoctl`: what happens in an `echod`, and why something waits.
 //!
-//! Reading order: [`cli`] (what can be asked), [`commands`] (asking), [`view`] (answers for people), [`json`]
+//! Reading order: [`cli`] (what can be asked), [`commands`] (asking), [`watch`] (asking again and again), [`view`] (answers for people), [`json`]
 //! (answers for programs), [`failure`] and [`exit`] (what a script sees when it did not work).
 //!
 //! What clients call themselves is shown with its control characters escaped: a worker must not be able to write
@@ -15,3 +15,4 @@ pub mod exit;
 pub mod failure;
 pub mod json;
 pub mod view;
+pub mod watch;

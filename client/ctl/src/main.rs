@@ -7,7 +7,6 @@ use clap::Parser;
 use echoctl::cli::Cli;
 use echoctl::commands;
 use echoctl::exit::Exit;
-use echoctl::failure::Failure;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -18,22 +17,13 @@ fn main() -> ExitCode {
             return if error.use_stderr() { Exit::Usage } else { Exit::Done }.into();
         }
     };
-    let answer = commands::run(&cli.command, &cli.connect).map(|answer| answer.render(cli.json));
-    let printed = answer.and_then(|text| print(&text));
-    match printed {
+    match commands::run(&cli.command, &cli.connect, cli.json) {
         Ok(()) => Exit::Done.into(),
+        Err(failure) if failure.is_unread() => Exit::Done.into(),
         Err(failure) => {
             // As above.
             let _ = io::stderr().lock().write_all(failure.render(cli.json).as_bytes());
             failure.exit().into()
         }
-    }
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        // A reader such as `head` may have seen enough.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Print(error)),
-        _ => Ok(()),
     }
 }

@@ -6,6 +6,7 @@ mod support;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use echo_client::message::LeaseState;
 use echo_client::{Client, ConnectOptions, ReaderOptions};
 use serde_json::Value;
 use support::{Daemon, LONG, check_of, eventually, numbers};
@@ -110,6 +111,50 @@ fn why_names_the_worker_that_holds_a_batch_up() {
     assert_eq!(table["members"][1]["batches_given_back"], 1);
     let clients = json(&socket, "client list");
     assert_eq!(clients["clients"][0]["name"], "wor\x1b[2Jker");
+}
+
+#[test]
+fn leases_are_listed_with_their_readers_and_states() {
+    let daemon = Daemon::start();
+    let socket = daemon.socket();
+    daemon.client().create_table(&numbers("t", 1, 2)).unwrap();
+    daemon.client().create_table(&numbers("many", 1, 200)).unwrap();
+    assert_eq!(answer(&socket, "lease list"), "no reader holds a batch\n");
+    let trainer = named(&socket, "trainer");
+    let mut reader = trainer.attach_reader("t", None, ReaderOptions::default()).unwrap();
+    let mut writer = named(&socket, "worker").attach_writer("t", None).unwrap();
+    writer.append(&[&0_u64.to_ne_bytes(), &check_of(0)]).unwrap();
+    let batch = reader.next_batch(LONG).unwrap();
+    eventually("the daemon has looked at them", || {
+        let leases = json(&socket, "lease list t")["leases"].clone();
+        leases.as_array().unwrap().iter().all(|lease| lease["for_ms"].is_u64())
+    });
+    let leases = json(&socket, "lease list t")["leases"].clone();
+    for (i, state) in ["complete", "filling"].into_iter().enumerate() {
+        let lease = &leases[i];
+        assert_eq!([&lease["table"], &lease["name"], &lease["state"]], ["t", "trainer", state], "{leases}");
+        assert_eq!(lease["client"], trainer.id().0);
+        assert_eq!(lease["pid"], std::process::id());
+        assert_eq!((&lease["grant"], &lease["batch"]), (&(i + 1).into(), &i.into()));
+    }
+    assert!(!leases.to_string().contains("token"));
+    let list = answer(&socket, "lease list t");
+    assert_eq!(list.lines().count(), 3, "{list}");
+    // More than fit into one page, behind those of another table.
+    let options = ReaderOptions { prefetch: 200, ..ReaderOptions::default() };
+    let _all = trainer.attach_reader("many", None, options).unwrap();
+    let every = trainer.list_leases(None).unwrap();
+    let of = |name: &str| -> Vec<u64> {
+        every.iter().filter(|lease| lease.table_name == name).map(|lease| lease.seq.0).collect()
+    };
+    assert_eq!((of("t"), of("many")), (vec![0, 1], (0..200).collect()));
+    // What a reader has of a table that was dropped it can still read; what was missing will not come.
+    trainer.drop_table("t").unwrap();
+    let left = trainer.list_leases(None).unwrap();
+    let states: Vec<_> = left.iter().filter(|l| l.table_name == "t").map(|l| l.state).collect();
+    assert_eq!(states, [LeaseState::Complete, LeaseState::Broken]);
+    drop((batch, reader, writer));
+    assert_eq!(echoctl(&socket, "lease list t").0, 1);
 }
 
 #[test]

@@ -69,6 +69,10 @@ impl Supervisor {
             Call::ListClients { after } => Ok(view::clients(self, after)),
             Call::Why { name } => self.observed(id, &name).map(|table| view::why(self, table)),
             Call::SetAccess { table, access } => self.set_access(id, &table, access),
+            Call::ListLeases { table, after } => {
+                let table = table.map(|name| self.observed(id, &name)).transpose();
+                table.map(|table| view::leases(self, id, table, after))
+            }
         };
         Some(result.unwrap_or_else(Answer::Refused))
     }

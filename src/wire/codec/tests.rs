@@ -2,9 +2,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ids::{BlockSeq, ClientId, GrantNumber, LeaseToken, TableId};
-use crate::spec::{DType, TableSpec};
+use crate::spec::{DType, MAX_NAME, TableSpec};
 use crate::wire::message::{
-    Answer, Attachment, EndReason, Grant, Hello, Refusal, RefusalKind, Refused, Status, Wait, Welcome,
+    Answer, Attachment, EndReason, Grant, Hello, LeaseRow, LeaseState, MAX_ROWS, Refusal, RefusalKind,
+    Refused, Status, Wait, Welcome,
 };
 
 fn hex(bytes: &[u8]) -> String {
@@ -34,6 +35,22 @@ fn attachment(spec: TableSpec) -> Attachment {
         data_bytes: 1 << 40,
         offsets,
         record: 0,
+    }
+}
+
+fn lease(table: &str, name: &str) -> LeaseRow {
+    LeaseRow {
+        table: TableId(2),
+        table_name: table.into(),
+        client: ClientId(3),
+        member: MemberId(4),
+        pid: 5,
+        name: name.into(),
+        number: GrantNumber(6),
+        seq: BlockSeq(7),
+        block: 8,
+        state: LeaseState::Complete,
+        for_ms: Some(9),
     }
 }
 
@@ -70,6 +87,11 @@ fn requests_have_these_bytes() {
         (call(Call::ListClients { after: Some(ClientId(9)) }), "03050a0109"),
         (call(Call::Why { name: "t".into() }), "03050b0174"),
         (call(Call::SetAccess { table: "t".into(), access: access() }), "03050c017403010102030203640c"),
+        (call(Call::ListLeases { table: None, after: None }), "03050d0000"),
+        (
+            call(Call::ListLeases { table: Some("t".into()), after: Some((TableId(2), BlockSeq(3))) }),
+            "03050d010174010203",
+        ),
         (Request::Received, "04"),
         (
             Request::Release { member: MemberId(1), tokens: vec![LeaseToken([0xab; 16])] },
@@ -122,6 +144,10 @@ fn events_have_these_bytes() {
         (answer(Answer::Clients { rows: vec![], more: true }), "0405070001".into()),
         (answer(Answer::Why { waits: vec![wait] }), "0405080101770166".to_owned() + "0001"),
         (
+            answer(Answer::Leases { rows: vec![lease("t", "n")], more: true }),
+            "0405090102017403040501".to_owned() + "6e060708020109" + "01",
+        ),
+        (
             Event::Granted { member: MemberId(1), released: 4, grants: vec![grant] },
             "050104010102".to_owned() + "03" + &"cd".repeat(16),
         ),
@@ -148,6 +174,25 @@ fn an_attachment_of_the_most_arrays_fits() {
     let bytes = encode_event(&event).unwrap();
     assert!(bytes.len() <= MAX_MESSAGE, "{}", bytes.len());
     assert_eq!(decode_event(&bytes).unwrap(), event);
+}
+
+#[test]
+fn a_page_of_the_longest_leases_fits() {
+    let longest = LeaseRow {
+        table: TableId(u32::MAX),
+        client: ClientId(u64::MAX),
+        member: MemberId(u32::MAX),
+        pid: u32::MAX,
+        number: GrantNumber(u64::MAX),
+        seq: BlockSeq(u64::MAX),
+        block: u32::MAX,
+        for_ms: Some(u64::MAX),
+        // As much of a client's name as the daemon keeps.
+        ..lease(&"t".repeat(MAX_NAME), &"n".repeat(64))
+    };
+    let answer = Answer::Leases { rows: vec![longest; MAX_ROWS], more: true };
+    let event = Event::Answer { id: u32::MAX, answer };
+    assert_eq!(decode_event(&encode_event(&event).unwrap()).unwrap(), event);
 }
 
 #[test]

@@ -1,14 +1,16 @@
 //! Answers for people.
 
+mod lease;
 mod printable;
 mod quantity;
 mod status;
 mod table;
+pub(crate) mod watch;
 mod why;
 
 use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
 use echo_client::message::ClientRow;
-use printable::printable;
+pub(crate) use printable::printable;
 use quantity::age;
 
 use crate::commands::Answer;
@@ -32,6 +34,8 @@ pub fn answer(answer: &Answer) -> String {
         Answer::Clients(rows) if rows.is_empty() => "no client is connected".into(),
         Answer::Clients(rows) => clients(rows),
         Answer::Why { table, waits } => why::show(table, waits),
+        Answer::Leases(rows) if rows.is_empty() => "no reader holds a batch".into(),
+        Answer::Leases(rows) => lease::list(rows),
     };
     text + "\n"
 }

@@ -1,0 +1,58 @@
+//! Batches that readers hold.
+
+use echo_client::message::LeaseRow;
+
+use super::grid;
+use super::printable::printable;
+use super::quantity::age;
+use crate::json::lease_state;
+
+pub(super) fn list(rows: &[LeaseRow]) -> String {
+    let cells = rows.iter().map(|row| {
+        vec![
+            row.table_name.clone(),
+            format!("{}.{}", row.client, row.member),
+            row.pid.to_string(),
+            printable(&row.name),
+            row.number.to_string(),
+            row.seq.to_string(),
+            row.block.to_string(),
+            lease_state(row.state).to_owned(),
+            row.for_ms.map_or_else(|| "-".into(), age),
+        ]
+    });
+    let head = ["TABLE", "#READER", "#PID", "NAME", "#GRANT", "#BATCH", "#BLOCK", "STATE", "#FOR"];
+    grid(&head, cells)
+}
+
+#[cfg(test)]
+mod tests {
+    use echo::ids::{BlockSeq, ClientId, GrantNumber, MemberId, TableId};
+    use echo_client::message::LeaseState;
+
+    use super::*;
+
+    #[test]
+    fn a_lease_is_a_line() {
+        let row = |seq, state, for_ms| LeaseRow {
+            table: TableId(1),
+            table_name: "rollouts".into(),
+            client: ClientId(2),
+            member: MemberId(1),
+            pid: 77,
+            name: "trainer\n".into(),
+            number: GrantNumber(seq + 1),
+            seq: BlockSeq(seq),
+            block: 0,
+            state,
+            for_ms,
+        };
+        assert_eq!(
+            list(&[row(9, LeaseState::Complete, Some(2000)), row(10, LeaseState::Filling, None)]),
+            "\
+TABLE     READER  PID  NAME          GRANT  BATCH  BLOCK  STATE      FOR
+rollouts     2.1   77  trainer\\u{a}     10      9      0  complete  2.0s
+rollouts     2.1   77  trainer\\u{a}     11     10      0  filling      -"
+        );
+    }
+}

@@ -264,14 +264,19 @@ impl Queue {
 
     /// A member can no longer touch the table's memory: its process is gone, or it said that it unmapped. What
     /// a reader holds goes to others; what a writer had claimed is orphaned. False if the list of orphans is
-    /// full: then nothing has changed, and the call is to be made again.
+    /// full: then its records stay where they are, and the call is to be made again.
     ///
     /// Calling it for a member that is gone does nothing.
     pub fn detach(&mut self, key: MemberKey, actions: &mut Vec<Action>) -> bool {
-        if let Some(writer) = self.writers.get(&key) {
-            let claims: Vec<u64> =
-                [writer.record().claim(), writer.record().moving()].map(|w| w.load(Ordering::Acquire)).into();
-            if !self.keep_orphans(&claims) {
+        if let Some(writer) = self.writers.get_mut(&key) {
+            // What it holds is nobody's from now on, kept as orphaned or not: a list that is full of claims that this
+            // one covers would otherwise never be emptied.
+            writer.gone = true;
+            let claims = [writer.record().claim(), writer.record().moving()];
+            let claims: Vec<u64> = claims.map(|word| word.load(Ordering::Acquire)).into();
+            // Of a table that has ended, all samples are counted and nothing is offered any more.
+            let is_over = matches!(self.phase, Phase::Closed(_));
+            if !is_over && !self.keep_orphans(&claims) {
                 return false;
             }
             if let Some(writer) = self.writers.remove(&key) {

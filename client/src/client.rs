@@ -10,6 +10,7 @@ use echo::spec::{ArraySpec, TableSpec};
 use echo::wire::message::{
     Answer, Attachment, Call, ClientRow, Refusal, RefusalKind, TableDetails, TableRow, Wait,
 };
+use echo::wire::socket::SocketError;
 
 use crate::connection::{Answered, Connection, connect};
 use crate::inbox::Inbox;
@@ -143,7 +144,8 @@ impl Client {
             return Err(wrong(&answered.answer));
         };
         let member = attachment.member;
-        match Table::map(&attachment, descriptors, access) {
+        let descriptors = descriptors.ok_or(Error::Socket(SocketError::DescriptorsLost));
+        match descriptors.and_then(|descriptors| Table::map(&attachment, descriptors, access)) {
             Ok(table) => Ok((table, attachment, inbox)),
             Err(error) => {
                 self.connection.detach(member);

@@ -22,8 +22,9 @@ use echo::wire::message::{
     Answer, BUILD, Call, Event, Hello, LAYOUT_VERSION, MAGIC, MAX_MESSAGE, MAX_TOKENS, PROTOCOL_MAX,
     PROTOCOL_MIN, Request, Welcome,
 };
-use echo::wire::socket::{self, Received, Sent};
+use echo::wire::socket::{self, Packet, Received, Sent};
 
+use crate::error::told;
 use crate::inbox::Inbox;
 use crate::wait::deadline_in;
 use crate::{Error, Result};
@@ -66,7 +67,8 @@ struct State {
 /// An answer, and what came with it.
 pub(crate) struct Answered {
     pub(crate) answer: Answer,
-    pub(crate) descriptors: Vec<OwnedFd>,
+    /// None if they were lost: this process has no room for them. Only this answer is worth nothing by that.
+    pub(crate) descriptors: Option<Vec<OwnedFd>>,
     /// Of a member that was attached: in place before its first grant could arrive.
     pub(crate) inbox: Option<Arc<Inbox>>,
 }
@@ -88,6 +90,7 @@ impl Connection {
         let (event, descriptors) = receive(&socket, deadline)?;
         let (welcome, page) = match event {
             Event::Welcome(welcome) => {
+                let descriptors = descriptors.ok_or(socket::SocketError::DescriptorsLost)?;
                 let page = client_page(&welcome, descriptors)?;
                 (welcome, page)
             }
@@ -255,16 +258,16 @@ impl Shared {
             if Instant::now() >= look_at {
                 look_at = Instant::now() + LOOK;
                 let inboxes = self.state().inboxes.clone();
-                let told =
+                let sent =
                     inboxes.iter().try_for_each(|(&member, inbox)| self.tell_returned(member, inbox, true));
-                if let Err(error) = told {
-                    break error.to_string();
+                if let Err(error) = sent {
+                    break told(&error);
                 }
             }
             match self.listen_once(&mut buffer, look_at) {
                 Ok(None) => {}
                 Ok(Some(reason)) => break reason,
-                Err(error) => break error.to_string(),
+                Err(error) => break told(&error),
             }
         };
         // Where this end gave up, the other must not go on granting to it.
@@ -306,9 +309,9 @@ impl Shared {
                 wait.map_err(|source| socket::SocketError::Os { doing: "wait for", source })?;
                 return Ok(None);
             }
-            Received::Packet(packet) => checked(&buffer[..packet.bytes], packet.descriptors)?,
+            Received::Packet(packet) => checked(buffer, packet)?,
         };
-        if !descriptors.is_empty() {
+        if event.descriptors() > 0 {
             send(&self.socket, &Request::Received, Instant::now() + LONG)?;
         }
         let mut state = self.state();
@@ -380,12 +383,12 @@ pub(crate) fn send(socket: &OwnedFd, request: &Request, deadline: Instant) -> Re
 }
 
 /// Receives a message, waiting until one comes.
-pub(crate) fn receive(socket: &OwnedFd, deadline: Instant) -> Result<(Event, Vec<OwnedFd>)> {
+pub(crate) fn receive(socket: &OwnedFd, deadline: Instant) -> Result<(Event, Option<Vec<OwnedFd>>)> {
     let mut buffer = vec![0; MAX_MESSAGE + 1];
     let started = Instant::now();
     loop {
         match socket::receive(socket.as_fd(), &mut buffer)? {
-            Received::Packet(packet) => return checked(&buffer[..packet.bytes], packet.descriptors),
+            Received::Packet(packet) => return checked(&buffer, packet),
             Received::Closed => return Err(Error::Gone { reason: "its socket has closed".into() }),
             Received::WouldBlock => {
                 let wait = socket::wait_readable(socket.as_fd(), deadline);
@@ -397,14 +400,17 @@ pub(crate) fn receive(socket: &OwnedFd, deadline: Instant) -> Result<(Event, Vec
     }
 }
 
-/// A message with as many descriptors as it says.
-fn checked(bytes: &[u8], descriptors: Vec<OwnedFd>) -> Result<(Event, Vec<OwnedFd>)> {
-    let event = codec::decode_event(bytes)?;
-    let (expected, got) = (event.descriptors(), descriptors.len());
-    if got != expected {
+/// A message with as many descriptors as it says, or with none if some were lost.
+fn checked(buffer: &[u8], packet: Packet) -> Result<(Event, Option<Vec<OwnedFd>>)> {
+    let event = codec::decode_event(&buffer[..packet.bytes])?;
+    let (expected, got) = (event.descriptors(), packet.descriptors.len());
+    if packet.descriptors_lost && got < expected {
+        return Ok((event, None));
+    }
+    if got != expected || packet.descriptors_lost {
         return Err(Error::Announced(format!("{got} descriptors came where {expected} belong")));
     }
-    Ok((event, descriptors))
+    Ok((event, Some(packet.descriptors)))
 }
 
 fn client_page(welcome: &Welcome, mut descriptors: Vec<OwnedFd>) -> Result<ClientPage> {

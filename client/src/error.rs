@@ -54,7 +54,7 @@ pub enum Error {
     Commit(#[from] CommitError),
     #[error("the message cannot be sent")]
     Codec(#[from] CodecError),
-    #[error("the socket fails")]
+    #[error(transparent)]
     Socket(#[from] SocketError),
     #[error("a thread cannot be started")]
     Thread(#[source] std::io::Error),
@@ -80,6 +80,12 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// An error and its causes, where only a sentence can be kept.
+pub(crate) fn told(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |said, cause| format!("{said}: {cause}"))
 }
 
 fn ended(reason: EndReason) -> &'static str {

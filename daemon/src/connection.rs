@@ -46,6 +46,12 @@ pub async fn serve(
         Ok(peer) => peer,
         Err(error) => {
             warn!(%error, "a connection whose peer is unknown: are there enough descriptors (RLIMIT_NOFILE)");
+            let reason = format!(
+                "echod cannot tell who connects ({error}): if it has too many descriptors open, raise its RLIMIT_NOFILE"
+            );
+            let refused = Outgoing::unqueued(&Event::Refused(refused(reason)));
+            // The first message to a new socket fits. A peer that is gone by now need not be told.
+            let _ = socket::send(fd.as_fd(), &refused.bytes, &[]);
             return;
         }
     };

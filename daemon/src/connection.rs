@@ -16,7 +16,7 @@ use echo::wire::codec;
 use echo::wire::message::{
     BUILD, Event, Hello, LAYOUT_VERSION, MAGIC, MAX_MESSAGE, PROTOCOL_MAX, PROTOCOL_MIN, Refused, Request,
 };
-use echo::wire::socket::{self, Received, Sent};
+use echo::wire::socket::{self, Received, Sent, SocketError};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{Interest, Ready};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -64,8 +64,8 @@ pub async fn serve(
             let reason = match talk(&mut wire, client, outlet, &inputs).await {
                 Ok(()) => "closed by echod".to_owned(),
                 Err(end) => {
-                    if let End::Codec(error) = &end {
-                        let closing = Event::Closing { reason: error.to_string() };
+                    if let End::Codec(_) | End::Socket(SocketError::Truncated(_)) = &end {
+                        let closing = Event::Closing { reason: end.to_string() };
                         // One that does not read cannot be told.
                         let _ = timeout(LAST_WORDS, wire.send(&closing)).await;
                     }

@@ -23,8 +23,10 @@ pub struct Peer {
     pid: u32,
     caller: Caller,
     pidfd: Option<OwnedFd>,
-    /// Opened by its pid, which may have been another's by then.
-    unproven: Option<OwnedFd>,
+    /// The kernel gives no pidfd for its socket, and its first message has not been looked at.
+    unproven: bool,
+    /// Opened by its pid, which may have been another's by then; none if the pid says nothing here.
+    by_pid: Option<OwnedFd>,
 }
 
 impl Peer {
@@ -41,12 +43,10 @@ impl Peer {
 
     fn with_pidfd(socket: BorrowedFd<'_>, pidfd: nix::Result<OwnedFd>) -> io::Result<Self> {
         let credentials = getsockopt(&socket, sockopt::PeerCredentials)?;
-        let (pidfd, unproven) = match pidfd {
+        let unproven = matches!(pidfd, Err(Errno::ENOPROTOOPT));
+        let (pidfd, by_pid) = match pidfd {
             Ok(pidfd) => (Some(pidfd), None),
-            Err(Errno::ENOPROTOOPT) => {
-                let pid = Pid::from_raw(credentials.pid());
-                (None, pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()))
-            }
+            Err(Errno::ENOPROTOOPT) => (None, opened(credentials.pid())?),
             Err(errno) => return Err(errno.into()),
         };
         let mut groups = peer_groups(socket)?;
@@ -56,12 +56,13 @@ impl Peer {
             caller: Caller { uid: credentials.uid(), groups },
             pidfd,
             unproven,
+            by_pid,
         })
     }
 
     /// Whether it takes the first message to know its process.
     pub const fn is_unproven(&self) -> bool {
-        self.unproven.is_some()
+        self.unproven
     }
 
     /// Proves from a message that waits at the socket that the pidfd is its sender's.
@@ -75,8 +76,10 @@ impl Peer {
     /// If the message cannot be looked at.
     pub fn prove(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let sender = sender_of_next(socket)?;
-        let pidfd = self.unproven.take();
-        self.pidfd = pidfd
+        self.unproven = false;
+        self.pidfd = self
+            .by_pid
+            .take()
             .filter(|pidfd| sender.is_some() && sender == Some(self.pid) && ProofOfExit::of(pidfd).is_none());
         // What is received from now on needs no room for credentials.
         Ok(setsockopt(&socket, sockopt::PassCred, &false)?)
@@ -100,6 +103,19 @@ impl Peer {
     /// What becomes readable when it exits.
     pub fn pidfd(&self) -> Option<&OwnedFd> {
         self.pidfd.as_ref()
+    }
+}
+
+/// A pidfd of that pid, if it is that of a process here.
+fn opened(pid: i32) -> io::Result<Option<OwnedFd>> {
+    use rustix::io::Errno;
+    // From another PID namespace it is 0.
+    let Some(pid) = Pid::from_raw(pid) else { return Ok(None) };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => Ok(Some(pidfd)),
+        // Its process is gone. One that cannot be opened for want of descriptors is another matter.
+        Err(Errno::SRCH | Errno::INVAL) => Ok(None),
+        Err(errno) => Err(errno.into()),
     }
 }
 

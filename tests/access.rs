@@ -137,15 +137,16 @@ fn a_table_with_another_access_list_is_another_one() {
 fn a_reader_that_may_pin_reads_from_writable_memory() {
     let daemon = Daemon::start();
     let client = daemon.client();
-    client.create_table(&numbers("t", 1, 2)).unwrap();
-    let mut writer = client.attach_writer("t", None).unwrap();
+    client.create_table(&numbers("pinned", 1, 2)).unwrap();
+    let mut writer = client.attach_writer("pinned", None).unwrap();
     let options = ReaderOptions { registrable: true, ..ReaderOptions::default() };
-    let mut reader = client.attach_reader("t", None, options).unwrap();
+    let mut reader = client.attach_reader("pinned", None, options).unwrap();
     writer.append(&[&7_u64.to_ne_bytes(), &check_of(7)]).unwrap();
     assert_eq!(ids(&reader.next_batch(LONG).unwrap()), [7]);
+    // Of a table whose name no other test of this process uses.
     let writable = |part: &str| {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let name = format!("memfd:echo/t/{part}");
+        let name = format!("memfd:echo/pinned/{part}");
         maps.lines().filter(|line| line.contains(&name)).map(|line| line.contains("rw-s")).collect::<Vec<_>>()
     };
     drop(writer);

@@ -1,17 +1,20 @@
 //! Peers that keep to nothing are turned away, and harm nobody.
 
+#[path = "support/process.rs"]
+mod process;
+#[path = "support/stranger.rs"]
+mod stranger;
 #[path = "support/mod.rs"]
 mod support;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::Instant;
 
 use echo::ids::MemberId;
 use echo::wire::codec;
-use echo::wire::message::{
-    BUILD, Call, Event, Hello, LAYOUT_VERSION, MAGIC, MAX_MESSAGE, PROTOCOL_MAX, PROTOCOL_MIN, Request,
-};
-use echo::wire::socket::{self, Received};
+use echo::wire::message::{Call, Event, LAYOUT_VERSION, MAGIC, PROTOCOL_MAX, PROTOCOL_MIN, Request};
+use echo::wire::socket;
+use stranger::Stranger;
 use support::{Daemon, LONG, eventually, numbers};
 
 #[test]
@@ -19,54 +22,6 @@ use support::{Daemon, LONG, eventually, numbers};
 fn role() {
     if let Some(role) = support::role() {
         support::play_daemon(&role[1..]);
-    }
-}
-
-/// A peer that keeps to nothing.
-struct Stranger {
-    socket: OwnedFd,
-}
-
-impl Stranger {
-    fn connect(daemon: &Daemon) -> Self {
-        Self { socket: socket::connect(&daemon.socket(), Instant::now() + LONG).unwrap() }
-    }
-
-    fn hello(magic: u64, protocol: u16, layout: u32) -> Vec<u8> {
-        let (protocol_min, protocol_max) = (protocol, protocol);
-        let hello = Hello {
-            magic,
-            protocol_min,
-            protocol_max,
-            layout,
-            features: 0,
-            build: BUILD.into(),
-            name: "stranger".into(),
-        };
-        codec::encode_request(&Request::Hello(hello)).unwrap()
-    }
-
-    fn send(&self, bytes: &[u8]) {
-        let deadline = Instant::now() + LONG;
-        while socket::send(self.socket.as_fd(), bytes, &[]).unwrap() == socket::Sent::WouldBlock {
-            assert!(socket::wait_writable(self.socket.as_fd(), deadline).unwrap());
-        }
-    }
-
-    /// The next message, or none at the end.
-    fn receive(&self) -> Option<Event> {
-        let mut buffer = vec![0; MAX_MESSAGE + 1];
-        loop {
-            match socket::receive(self.socket.as_fd(), &mut buffer).unwrap() {
-                Received::Packet(packet) => {
-                    return Some(codec::decode_event(&buffer[..packet.bytes]).unwrap());
-                }
-                Received::Closed => return None,
-                Received::WouldBlock => {
-                    assert!(socket::wait_readable(self.socket.as_fd(), Instant::now() + LONG).unwrap());
-                }
-            }
-        }
     }
 }
 
@@ -81,7 +36,7 @@ fn strangers_are_turned_away_and_harm_nobody() {
         ((good.0, PROTOCOL_MAX + 1, good.2), "upgrade the older"),
         ((good.0, PROTOCOL_MIN, LAYOUT_VERSION + 1), "upgrade the older"),
     ] {
-        let stranger = Stranger::connect(&daemon);
+        let stranger = Stranger::connect(&daemon.socket());
         stranger.send(&Stranger::hello(magic, protocol, layout));
         let Some(Event::Refused(refused)) = stranger.receive() else { panic!("{reason}") };
         assert!(refused.reason.contains(reason), "{}", refused.reason);
@@ -89,15 +44,15 @@ fn strangers_are_turned_away_and_harm_nobody() {
     }
     // Nonsense instead of a hello, and nothing at all.
     for nonsense in [&b"GET / HTTP/1.1\r\n"[..], &[0; 64], &[0xff; 300]] {
-        let stranger = Stranger::connect(&daemon);
+        let stranger = Stranger::connect(&daemon.socket());
         stranger.send(nonsense);
         assert_eq!(stranger.receive(), None);
     }
-    let silent = Stranger::connect(&daemon);
+    let silent = Stranger::connect(&daemon.socket());
     let Some(Event::Refused(refused)) = silent.receive() else { panic!("silence is refused") };
     assert!(refused.reason.contains("no hello"), "{}", refused.reason);
     // Nonsense after a hello.
-    let stranger = Stranger::connect(&daemon);
+    let stranger = Stranger::connect(&daemon.socket());
     stranger.send(&Stranger::hello(good.0, good.1, good.2));
     assert!(matches!(stranger.receive(), Some(Event::Welcome(_))));
     stranger.send(&[0xff; 100]);
@@ -111,7 +66,7 @@ fn a_client_that_never_reads_is_disconnected_and_the_others_are_served() {
     let daemon = Daemon::start();
     let client = daemon.client();
     client.create_table(&numbers("t", 1, 2)).unwrap();
-    let stranger = Stranger::connect(&daemon);
+    let stranger = Stranger::connect(&daemon.socket());
     stranger.send(&Stranger::hello(MAGIC, PROTOCOL_MAX, LAYOUT_VERSION));
     let call = |id| Request::Call { id, call: Call::ShowTable { name: "t".into() } };
     let flooded = (1..100_000).any(|id| {
@@ -144,7 +99,7 @@ fn requests_behind_a_goodbye_do_nothing() {
         Call::ListClients { after: None },
     ];
     for call in calls {
-        let stranger = Stranger::connect(&daemon);
+        let stranger = Stranger::connect(&daemon.socket());
         stranger.send(&Stranger::hello(MAGIC, PROTOCOL_MAX, LAYOUT_VERSION));
         stranger.send(&codec::encode_request(&Request::Goodbye).unwrap());
         let bytes = codec::encode_request(&Request::Call { id: 1, call }).unwrap();
@@ -162,7 +117,7 @@ fn a_goodbye_counts_although_answers_are_unread() {
     let client = daemon.client();
     client.create_table(&numbers("t", 1, 4)).unwrap();
     for _ in 0..200 {
-        let stranger = Stranger::connect(&daemon);
+        let stranger = Stranger::connect(&daemon.socket());
         stranger.send(&Stranger::hello(MAGIC, PROTOCOL_MAX, LAYOUT_VERSION));
         stranger.send(&codec::encode_request(&Request::Received).unwrap());
         let calls = [
@@ -205,7 +160,7 @@ fn everybody_hears_why_the_daemon_stops() {
     let mut daemon = Daemon::start();
     let strangers: Vec<Stranger> = (0..150)
         .map(|_| {
-            let stranger = Stranger::connect(&daemon);
+            let stranger = Stranger::connect(&daemon.socket());
             stranger.send(&Stranger::hello(MAGIC, PROTOCOL_MAX, LAYOUT_VERSION));
             assert!(matches!(stranger.receive(), Some(Event::Welcome(_))));
             stranger

@@ -11,6 +11,7 @@ use echo::table::store::Rights;
 use echo::wire::message::{
     Answer, Attachment, Call, ClientRow, LeaseRow, Refusal, RefusalKind, TableDetails, TableRow, Wait,
 };
+use echo::wire::socket::SocketError;
 
 use crate::connection::{Answered, Connection, connect};
 use crate::inbox::Inbox;
@@ -173,7 +174,8 @@ impl Client {
             return Err(wrong(&answered.answer));
         };
         let member = attachment.member;
-        match Table::map(&attachment, descriptors, rights) {
+        let descriptors = descriptors.ok_or(Error::Socket(SocketError::DescriptorsLost));
+        match descriptors.and_then(|descriptors| Table::map(&attachment, descriptors, rights)) {
             Ok(table) => Ok((table, attachment, inbox)),
             Err(error) => {
                 self.connection.detach(member);

@@ -22,8 +22,9 @@ use echo::wire::message::{
     Answer, BUILD, Call, Event, Hello, LAYOUT_VERSION, MAGIC, MAX_MESSAGE, MAX_TOKENS, PROTOCOL_MAX,
     PROTOCOL_MIN, Request, Welcome,
 };
-use echo::wire::socket::{self, Received, Sent};
+use echo::wire::socket::{self, Packet, Received, Sent};
 
+use crate::error::told;
 use crate::inbox::Inbox;
 use crate::wait::deadline_in;
 use crate::{Error, Result};
@@ -66,7 +67,8 @@ struct State {
 /// An answer, and what came with it.
 pub(crate) struct Answered {
     pub(crate) answer: Answer,
-    pub(crate) descriptors: Vec<OwnedFd>,
+    /// None if they were lost: this process has no room for them. Only this answer is worth nothing by that.
+    pub(crate) descriptors: Option<Vec<OwnedFd>>,
     /// Of a member that was attached: in place before its first grant could arrive.
     pub(crate) inbox: Option<Arc<Inbox>>,
 }
@@ -87,6 +89,7 @@ impl Connection {
         let (event, descriptors) = ask(&socket, &hello, deadline)?;
         let (welcome, page) = match event {
             Event::Welcome(welcome) => {
+                let descriptors = descriptors.ok_or(socket::SocketError::DescriptorsLost)?;
                 let page = client_page(&welcome, descriptors)?;
                 (welcome, page)
             }
@@ -255,19 +258,19 @@ impl Shared {
             if Instant::now() >= look_at {
                 look_at = Instant::now() + LOOK;
                 let inboxes = self.state().inboxes.clone();
-                let told =
+                let sent =
                     inboxes.iter().try_for_each(|(&member, inbox)| self.tell_returned(member, inbox, 1));
-                if let Err(error) = told {
-                    break error.to_string();
+                if let Err(error) = sent {
+                    break told(&error);
                 }
             }
             if let Err(error) = self.limit_waits(&mut limited) {
-                break error.to_string();
+                break told(&error);
             }
             match self.listen_once(&mut buffer) {
                 Ok(None) => {}
                 Ok(Some(reason)) => break reason,
-                Err(error) => break error.to_string(),
+                Err(error) => break told(&error),
             }
         };
         // Where this end gave up, the other must not go on granting to it.
@@ -312,9 +315,9 @@ impl Shared {
         let (event, descriptors) = match socket::receive_waiting(self.socket.as_fd(), buffer)? {
             Received::Closed => return Ok(Some("its socket has closed".into())),
             Received::WouldBlock => return Ok(None),
-            Received::Packet(packet) => checked(&buffer[..packet.bytes], packet.descriptors)?,
+            Received::Packet(packet) => checked(buffer, packet)?,
         };
-        if !descriptors.is_empty() {
+        if event.descriptors() > 0 {
             send(&self.socket, &Request::Received, Instant::now() + LONG)?;
         }
         let mut state = self.state();
@@ -387,7 +390,11 @@ pub(crate) fn send(socket: &OwnedFd, request: &Request, deadline: Instant) -> Re
 
 /// Says the first thing over a connection, and receives the answer. A daemon that closed before it was asked may
 /// have said why.
-pub(crate) fn ask(socket: &OwnedFd, request: &Request, deadline: Instant) -> Result<(Event, Vec<OwnedFd>)> {
+pub(crate) fn ask(
+    socket: &OwnedFd,
+    request: &Request,
+    deadline: Instant,
+) -> Result<(Event, Option<Vec<OwnedFd>>)> {
     match send(socket, request, deadline) {
         Ok(()) | Err(Error::Socket(_)) => receive(socket, deadline),
         Err(error) => Err(error),
@@ -395,12 +402,12 @@ pub(crate) fn ask(socket: &OwnedFd, request: &Request, deadline: Instant) -> Res
 }
 
 /// Receives a message, waiting until one comes.
-fn receive(socket: &OwnedFd, deadline: Instant) -> Result<(Event, Vec<OwnedFd>)> {
+fn receive(socket: &OwnedFd, deadline: Instant) -> Result<(Event, Option<Vec<OwnedFd>>)> {
     let mut buffer = vec![0; MAX_MESSAGE + 1];
     let started = Instant::now();
     loop {
         match socket::receive(socket.as_fd(), &mut buffer).map_err(received)? {
-            Received::Packet(packet) => return checked(&buffer[..packet.bytes], packet.descriptors),
+            Received::Packet(packet) => return checked(&buffer, packet),
             Received::Closed => return Err(Error::Gone { reason: "its socket has closed".into() }),
             Received::WouldBlock => {
                 let wait = socket::wait_readable(socket.as_fd(), deadline);
@@ -412,14 +419,18 @@ fn receive(socket: &OwnedFd, deadline: Instant) -> Result<(Event, Vec<OwnedFd>)>
     }
 }
 
-/// A message with as many descriptors as it says.
-fn checked(bytes: &[u8], descriptors: Vec<OwnedFd>) -> Result<(Event, Vec<OwnedFd>)> {
-    let event = codec::decode_event(bytes).map_err(|error| Error::Announced(error.to_string()))?;
-    let (expected, got) = (event.descriptors(), descriptors.len());
-    if got != expected {
+/// A message with as many descriptors as it says, or with none if some were lost.
+fn checked(buffer: &[u8], packet: Packet) -> Result<(Event, Option<Vec<OwnedFd>>)> {
+    let event =
+        codec::decode_event(&buffer[..packet.bytes]).map_err(|error| Error::Announced(error.to_string()))?;
+    let (expected, got) = (event.descriptors(), packet.descriptors.len());
+    if packet.descriptors_lost && got < expected {
+        return Ok((event, None));
+    }
+    if got != expected || packet.descriptors_lost {
         return Err(Error::Announced(format!("{got} descriptors came where {expected} belong")));
     }
-    Ok((event, descriptors))
+    Ok((event, Some(packet.descriptors)))
 }
 
 /// A packet that no daemon of this version sends is not the socket's fault.

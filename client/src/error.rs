@@ -55,7 +55,7 @@ pub enum Error {
     Commit(#[from] CommitError),
     #[error("the message cannot be sent")]
     Codec(#[from] CodecError),
-    #[error("the socket fails")]
+    #[error(transparent)]
     Socket(#[from] SocketError),
     #[error("a thread cannot be started")]
     Thread(#[source] std::io::Error),
@@ -96,6 +96,12 @@ fn refused(refused: &Refused) -> String {
          {layout} of the shared memory; this client, {BUILD}, speaks versions {PROTOCOL_MIN} to {PROTOCOL_MAX} \
          over version {LAYOUT_VERSION})"
     )
+}
+
+/// An error and its causes, where only a sentence can be kept.
+pub(crate) fn told(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |said, cause| format!("{said}: {cause}"))
 }
 
 fn ended(reason: EndReason) -> &'static str {

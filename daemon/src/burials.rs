@@ -16,11 +16,17 @@ impl Burials {
     pub fn bury(&self, table: Table) {
         *self.count() += 1;
         let burials = self.clone();
-        tokio::task::spawn_blocking(move || {
+        let dig = move || {
             drop(table);
             *burials.count() -= 1;
             burials.0.1.notify_all();
-        });
+        };
+        // Not tokio's threads, which panic where there can be none. Then what cannot wait is dropped here, with the
+        // closure: it takes longer.
+        if std::thread::Builder::new().name("burial".into()).spawn(dig).is_err() {
+            *self.count() -= 1;
+            self.0.1.notify_all();
+        }
     }
 
     /// Waits until all that was dropped before is given back. Blocks.

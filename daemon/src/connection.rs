@@ -17,7 +17,7 @@ use echo::wire::codec;
 use echo::wire::message::{
     BUILD, Event, Hello, LAYOUT_VERSION, MAGIC, MAX_MESSAGE, PROTOCOL_MAX, PROTOCOL_MIN, Refused, Request,
 };
-use echo::wire::socket::{self, Received, Sent};
+use echo::wire::socket::{self, Received, Sent, SocketError};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{Interest, Ready};
 use tokio::sync::{mpsc, oneshot};
@@ -46,6 +46,12 @@ pub async fn serve(
         Ok(peer) => peer,
         Err(error) => {
             warn!(%error, "a connection whose peer is unknown: are there enough descriptors (RLIMIT_NOFILE)");
+            let reason = format!(
+                "echod cannot tell who connects ({error}): if it has too many descriptors open, raise its RLIMIT_NOFILE"
+            );
+            let refused = Outgoing::unqueued(&Event::Refused(refused(reason)));
+            // The first message to a new socket fits. A peer that is gone by now need not be told.
+            let _ = socket::send(fd.as_fd(), &refused.bytes, &[]);
             return;
         }
     };
@@ -69,8 +75,8 @@ pub async fn serve(
             let reason = match talk(&mut wire, client, outlet, &admission, &inputs).await {
                 Ok(()) => "closed by echod".to_owned(),
                 Err(end) => {
-                    if let End::Codec(error) = &end {
-                        let closing = Event::Closing { reason: error.to_string() };
+                    if let End::Codec(_) | End::Socket(SocketError::Truncated(_)) = &end {
+                        let closing = Event::Closing { reason: end.to_string() };
                         // One that does not read cannot be told.
                         let _ = timeout(LAST_WORDS, wire.send(&closing)).await;
                     }

@@ -45,7 +45,12 @@ fn hint(doing: &'static str, errno: Errno) -> String {
                 "RLIMIT_MEMLOCK is {limit}: raise it (LimitMEMLOCK=infinity in the unit), or do not ask for pin"
             )
         }
-        (_, Errno::NOMEM | Errno::AGAIN) => "the machine or the control group has not so much left".into(),
+        (_, Errno::NOMEM | Errno::AGAIN) => match getrlimit(Resource::As).current {
+            Some(bytes) => {
+                format!("RLIMIT_AS is {bytes} bytes: raise it, unless the machine has no memory left")
+            }
+            None => "the machine or the control group has not so much left".into(),
+        },
         (_, Errno::FBIG) => "it is more than RLIMIT_FSIZE allows one file".into(),
         (_, Errno::MFILE | Errno::NFILE) => "too many descriptors are open: raise LimitNOFILE".into(),
         (_, Errno::FAULT) => "its pages could not be had".into(),

@@ -246,7 +246,8 @@ impl Control {
         Ok(Self { words, geometry })
     }
 
-    fn check_header(&self) -> Result<(), ControlError> {
+    /// Compares the header with the geometry.
+    pub fn check_header(&self) -> Result<(), ControlError> {
         let differs = |at, got: u64, expected: u64| {
             if got == expected { Ok(()) } else { Err(ControlError::Header { at, got, expected }) }
         };

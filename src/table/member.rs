@@ -28,6 +28,8 @@ pub struct Writer {
     record: u32,
     /// It said that it commits no more.
     pub finished: bool,
+    /// It can touch the memory no more, but its records have found no place yet.
+    pub(super) gone: bool,
 }
 
 impl Writer {
@@ -37,7 +39,7 @@ impl Writer {
     /// If the page has no such record, which only the daemon's own book-keeping could cause.
     pub fn new(page: Arc<ClientPage>, record: u32) -> Self {
         assert!(page.record(record).is_some(), "record {record}");
-        Self { page, record, finished: false }
+        Self { page, record, finished: false, gone: false }
     }
 
     /// Its line in the client page.
@@ -45,9 +47,10 @@ impl Writer {
         self.page.record(self.record).expect("checked when the writer was made")
     }
 
-    /// The claims that its records allege and that it has not given up.
+    /// The claims that its records allege and that it has not given up. None if it can commit no more.
     pub fn held(&self) -> impl Iterator<Item = RecordedClaim> {
-        self.record().alleged().into_iter().flatten().filter(|claim| !claim.dropped)
+        let alleged = if self.gone { [None, None] } else { self.record().alleged() };
+        alleged.into_iter().flatten().filter(|claim| !claim.dropped)
     }
 
     /// Whether its records are empty.

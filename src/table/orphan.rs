@@ -184,13 +184,20 @@ impl Queue {
         true
     }
 
-    /// A refill entry is 0, or what was offered there.
+    /// A refill entry is 0, or what was offered there, in the block where it is.
     pub(super) fn check_refill(&self) -> Result<(), Poison> {
         for entry in 0..self.geometry().refill_len() {
             let got = self.control.refill(entry).load(Ordering::Acquire);
             let offered = self.ledger.offered(entry).map_or(0, |position| position.0 + 1);
             if got != 0 && got != offered {
                 return Err(Poison::Refill { entry, got, offered });
+            }
+            let Some(position) = self.ledger.offered(entry).filter(|_| got != 0) else { continue };
+            if let Some(&block) = self.live.get(&self.geometry().seq(position)) {
+                let got = self.control.refill_block(entry).load(Ordering::Relaxed);
+                if got != block.get() {
+                    return Err(Poison::RefillBlock { entry, got, block: block.get() });
+                }
             }
         }
         Ok(())

@@ -20,8 +20,9 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::ids::{BlockIndex, BlockSeq, GrantNumber, LeaseToken};
-use crate::ring::control::{CLOSED, Control, Geometry};
+use crate::ids::{BlockIndex, BlockSeq, GrantNumber, LeaseToken, Position};
+use crate::ring::control::{CLOSED, Control, ControlError, Geometry};
+use crate::ring::ready::{BlockState, ReadyWord};
 use crate::ring::record::ClientPage;
 use crate::ring::{fill_ring, ready, space};
 use crate::sync::Ordering;
@@ -64,9 +65,17 @@ pub enum Poison {
     Cursor { cursor: u64, seen: u64, limit: u64 },
     #[error("refill entry {entry} holds {got}, where {offered} was offered")]
     Refill { entry: u32, got: u64, offered: u64 },
+    #[error("refill entry {entry} names block {got}, where the hole that was offered is in block {block}")]
+    RefillBlock { entry: u32, got: u32, block: u32 },
+    #[error("the header does not say what table this is: {0}")]
+    Header(ControlError),
+    #[error("the limit is {got}, and {limit} was set")]
+    Limit { got: u64, limit: u64 },
+    #[error("the fill ring says that batch {seq} is in block {got}, and it is in {block}")]
+    Fill { seq: u64, got: u32, block: u32 },
     #[error("a sample of block {block} could not be moved from slot {from} to {to}: {why}")]
     Move { block: u32, from: u32, to: u32, why: String },
-    #[error("the state of block {block} is {got:#x}, which is not its sequence {seq}")]
+    #[error("the state of block {block} is {got:#x}, which is none of batch {seq}")]
     State { block: u32, seq: u64, got: u64 },
     #[error("batch {seq} was given back before block {block} was complete: its reader or a worker spoilt it")]
     Incomplete { block: u32, seq: u64 },
@@ -140,7 +149,7 @@ impl Queue {
             // The last daemon may have died between the two.
             queue.ledger.set_next_seq_at_least(BlockSeq(seq.0 + 1));
             let word = queue.control.ready(block).load(Ordering::Acquire);
-            if ready::ReadyWord::decode(word).is_none_or(|ready| ready.seq != seq) {
+            if ReadyWord::decode(word).is_none_or(|ready| ready.seq != seq) {
                 return Err(Poison::State { block: block.get(), seq: seq.0, got: word }.into());
             }
             if let Some(first) = queue.live.insert(seq, block) {
@@ -267,14 +276,19 @@ impl Queue {
 
     /// A member can no longer touch the table's memory: its process is gone, or it said that it unmapped. What
     /// a reader holds goes to others; what a writer had claimed is orphaned. False if the list of orphans is
-    /// full: then nothing has changed, and the call is to be made again.
+    /// full: then its records stay where they are, and the call is to be made again.
     ///
     /// Calling it for a member that is gone does nothing.
     pub fn detach(&mut self, key: MemberKey, actions: &mut Vec<Action>) -> bool {
-        if let Some(writer) = self.writers.get(&key) {
-            let claims: Vec<u64> =
-                [writer.record().claim(), writer.record().moving()].map(|w| w.load(Ordering::Acquire)).into();
-            if !self.keep_orphans(&claims) {
+        if let Some(writer) = self.writers.get_mut(&key) {
+            // What it holds is nobody's from now on, kept as orphaned or not: a list that is full of claims that this
+            // one covers would otherwise never be emptied.
+            writer.gone = true;
+            let claims = [writer.record().claim(), writer.record().moving()];
+            let claims: Vec<u64> = claims.map(|word| word.load(Ordering::Acquire)).into();
+            // Of a table that has ended, all samples are counted and nothing is offered any more.
+            let is_over = matches!(self.phase, Phase::Closed(_));
+            if !is_over && !self.keep_orphans(&claims) {
                 return false;
             }
             if let Some(writer) = self.writers.remove(&key) {
@@ -426,6 +440,37 @@ impl Queue {
         Ok(cursor)
     }
 
+    /// Compares the words that only a daemon writes, and that workers and readers rely on, with what was written. Who
+    /// finds one spoilt would otherwise wait for what cannot come.
+    fn check_words(&mut self) -> Result<(), Poison> {
+        self.control.check_header().map_err(Poison::Header)?;
+        let limit = self.geometry().first(self.ledger.next_seq()).0;
+        // Relaxed here and below: the only stores that count are this thread's own.
+        let got = self.control.limit().load(Ordering::Relaxed);
+        if got != limit {
+            return Err(Poison::Limit { got, limit });
+        }
+        let cursor = Position(self.cursor()?);
+        let seq = self.geometry().seq(cursor);
+        if let Some(&block) = self.live.get(&seq) {
+            let got = self.control.fill(seq).load(Ordering::Relaxed);
+            if got != block.get() {
+                return Err(Poison::Fill { seq: seq.0, got, block: block.get() });
+            }
+        }
+        self.check_refill()?;
+        self.by_token.values().try_for_each(|&block| self.check_state(block))
+    }
+
+    /// The state of a block in use carries its sequence, and as long as it is granted it is not broken.
+    fn check_state(&self, block: BlockIndex) -> Result<(), Poison> {
+        let (seq, got) = (self.ledger.seq(block), self.control.ready(block).load(Ordering::Relaxed));
+        match ReadyWord::decode(got) {
+            Some(ready) if ready.seq == seq && ready.granted && ready.state != BlockState::Broken => Ok(()),
+            _ => Err(Poison::State { block: block.get(), seq: seq.0, got }),
+        }
+    }
+
     /// Notes what broke the table, and tells all who are attached.
     pub(super) fn poisoned(&mut self, poison: Poison, actions: &mut Vec<Action>) {
         if self.poison.is_none() {
@@ -445,7 +490,7 @@ impl Queue {
             // As in `drop_claim`.
             space::announce(&self.control);
         }
-        let checked = self.cursor().map(drop).and_then(|()| self.check_refill());
+        let checked = self.check_words();
         let result = checked.and_then(|()| self.advance_ending(mover, actions));
         if let Err(poison) = result {
             self.poisoned(poison, actions);

@@ -45,6 +45,8 @@ pub enum StoreError {
     Geometry(#[from] GeometryError),
     #[error(transparent)]
     Control(#[from] ControlError),
+    #[error("there is no thread to make it on: {0}")]
+    Thread(io::Error),
 }
 
 impl From<MemoryError> for StoreError {

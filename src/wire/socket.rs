@@ -79,6 +79,8 @@ pub struct Packet {
     pub bytes: usize,
     /// What came with it.
     pub descriptors: Vec<OwnedFd>,
+    /// More came, for which this process had no room. What was sent before and after it is unharmed.
+    pub descriptors_lost: bool,
 }
 
 fn new_socket() -> Result<OwnedFd, SocketError> {
@@ -159,7 +161,7 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Res
 /// Receives a packet into the buffer, if one is there. The buffer is longer than any message.
 ///
 /// # Errors
-/// If the packet did not fit, or its descriptors did not.
+/// If the packet did not fit.
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Received, SocketError> {
     receive_with(socket, buffer, RecvFlags::DONTWAIT)
 }
@@ -206,16 +208,14 @@ fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8], wait: RecvFlags) -> R
             descriptors.extend(fds);
         }
     }
-    if message.flags.contains(ReturnFlags::CTRUNC) {
-        return Err(SocketError::DescriptorsLost);
-    }
+    let descriptors_lost = message.flags.contains(ReturnFlags::CTRUNC);
     if message.flags.contains(ReturnFlags::TRUNC) {
         return Err(SocketError::Truncated(room));
     }
     match message.bytes {
         // An empty packet looks like the end, and is treated as one.
         0 => Ok(Received::Closed),
-        bytes => Ok(Received::Packet(Packet { bytes, descriptors })),
+        bytes => Ok(Received::Packet(Packet { bytes, descriptors, descriptors_lost })),
     }
 }
 

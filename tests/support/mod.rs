@@ -36,6 +36,13 @@ pub fn play_daemon(args: &[String]) {
     echod::run::run(&config).expect("a daemon");
 }
 
+/// The directory of the daemon that a process with these arguments will be, and what it says that it is ready by.
+pub fn places(args: &[String]) -> [PathBuf; 2] {
+    let socket = args.iter().skip_while(|arg| *arg != "--socket").nth(1).expect("a socket");
+    let notify = std::env::var_os("NOTIFY_SOCKET").expect("a place to say that it is ready");
+    [Path::new(socket).parent().expect("a directory").to_owned(), notify.into()]
+}
+
 /// A process of this binary that plays a part.
 pub struct Actor {
     child: Child,
@@ -142,7 +149,13 @@ impl Daemon {
         ready.set_read_timeout(Some(LONG)).unwrap();
         let actor = Self::spawn(role, &directory, args);
         let mut said = [0; 64];
-        let n = ready.recv(&mut said).expect("echod says that it is ready");
+        let n = loop {
+            // A process that was frozen meanwhile is interrupted.
+            match ready.recv(&mut said) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                received => break received.expect("echod says that it is ready"),
+            }
+        };
         assert!(said[..n].starts_with(b"READY=1"), "{:?}", String::from_utf8_lossy(&said[..n]));
         Self { actor, directory }
     }
@@ -208,9 +221,20 @@ pub fn connect(socket: &Path) -> Client {
     Client::connect(&options).expect("a connection")
 }
 
+/// The daemon's socket, of a process that plays a part.
+pub fn socket_of_role() -> PathBuf {
+    std::env::var_os(SOCKET).expect("a socket").into()
+}
+
 /// The client of a process that plays a part.
 pub fn client_of_role() -> Client {
-    connect(Path::new(&std::env::var_os(SOCKET).expect("a socket")))
+    connect(&socket_of_role())
+}
+
+/// An error and its causes.
+pub fn said(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |said, cause| format!("{said}: {cause}"))
 }
 
 /// Samples of a number and eight bytes that follow from it, so that a torn one is seen.

@@ -95,14 +95,17 @@ impl Supervisor {
         let burials = self.burials.clone();
         let name = spec.name.clone();
         self.building.insert(name.clone(), Building { spec: spec.clone(), uid, access, waiting });
-        // Making gigabytes resident takes seconds: not here.
-        tokio::task::spawn_blocking(move || {
+        // Making gigabytes resident takes seconds: not here. Nor on tokio's threads, which panic where there can be none.
+        let create = move || {
             burials.wait();
             let progress = progress(spec.name.clone());
             let result = Store::create(&spec, &governor, uid, threads, progress).map(Box::new);
             // If the supervisor is gone, so is the table.
-            let _ = inputs.blocking_send(Input::Built(name, result));
-        });
+            let _ = inputs.blocking_send(Input::Built(spec.name, result));
+        };
+        if let Err(error) = std::thread::Builder::new().name("creation".into()).spawn(create) {
+            self.built(&name, Err(StoreError::Thread(error)));
+        }
     }
 
     pub(super) fn built(&mut self, name: &str, result: Result<Box<Store>, StoreError>) {

@@ -80,6 +80,25 @@ mod imp {
         unsafe { &*half }
     }
 
+    /// Asks for the cache line of what will be written soon, and waits for nothing. It changes no value, and means
+    /// nothing to the memory model.
+    #[inline]
+    pub fn expect_write<T>(what: *const T) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: a hint that neither faults nor changes memory, registers or flags, whatever the address; processors
+        // that do not know it do nothing.
+        unsafe {
+            std::arch::asm!("prefetchw [{}]", in(reg) what, options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(all(target_arch = "aarch64", not(miri)))]
+        // SAFETY: as above.
+        unsafe {
+            std::arch::asm!("prfm pstl1keep, [{}]", in(reg) what, options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+        let _ = what;
+    }
+
     /// Wakes everybody who sleeps on the word.
     pub fn futex_wake_all(word: &AtomicU32) {
         // An error is possible only for an address that is not mapped; there is then nobody to wake.
@@ -99,6 +118,9 @@ mod imp {
         /// One queue for all words: wakes are spurious for the others, which a futex may always be.
         static ref SLEEPERS: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
     }
+
+    /// Means nothing to the memory model.
+    pub fn expect_write<T>(_what: *const T) {}
 
     /// Sleeps while the word holds `seen`; without the slice, so that a lost wake is a deadlock that loom
     /// reports. The kernel compares the word under its own lock, as this does.

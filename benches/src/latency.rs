@@ -109,7 +109,9 @@ pub fn play_writer(words: &mut Words<'_>) -> Result<()> {
     stage::ready()?;
     for _ in 0..samples {
         std::thread::sleep(PAUSE);
-        writer.append(&[&clock::now().to_ne_bytes()])?;
+        let mut claim = writer.claim(1)?;
+        claim.array_mut(0).copy_from_slice(&clock::now().to_ne_bytes());
+        claim.commit()?;
     }
     writer.finish()?;
     stage::report(&[samples as f64]);

@@ -14,7 +14,7 @@ use echo::ring::commit::commit;
 use echo::ring::record::{Record, RecordedClaim};
 use echo::ring::space;
 use echo::spec::TableSpec;
-use echo::sync::Ordering;
+use echo::sync::{Ordering, expect_write};
 use echo::wire::message::{Attachment, Call};
 
 use crate::claim::Claim;
@@ -155,6 +155,7 @@ impl Writer {
         let timeout = self.timeout;
         let claimed = self.obtain(n, Some(timeout), Instant::now())?;
         let claimed = claimed.ok_or(Error::TimedOut { what: "waiting for room", after: timeout })?;
+        self.expect_bytes(&claimed);
         Ok(Claim::new(self, claimed))
     }
 
@@ -240,6 +241,20 @@ impl Writer {
         }
         self.commit(claimed)?;
         Ok(length)
+    }
+
+    /// Asks for the first lines of what was claimed: the last who had them is the reader of a lap ago.
+    fn expect_bytes(&self, claimed: &Claimed) {
+        /// Arrays for which that is worth it: a core has so many lines on their way.
+        const FEW: usize = 8;
+        let table = self.attached.table();
+        let first = table.slot(claimed.first_slot(&table.control));
+        for array in 0..table.arrays.arrays().min(FEW) {
+            let (target, size) = table.arrays.range_ptr(array, first, claimed.length);
+            if size > 0 {
+                expect_write(target);
+            }
+        }
     }
 
     /// One attempt to claim, without waiting.

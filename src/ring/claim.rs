@@ -119,6 +119,9 @@ impl Claimer {
             // Read before the CAS: behind it, the entry may already be another lap's. That it was this one's
             // is proved by the CAS: the cursor had not passed this block, so its entry was not reused.
             let block = self.checked(control.fill(geometry.seq(position)).load(Ordering::Relaxed))?;
+            if length == room {
+                control.expect_completion(block);
+            }
             let recorded = RecordedClaim { position, length, dropped: false };
             // release: pairs with reclaim, which acquires the cursor and then the records
             record.claim().store(recorded.encode(), Ordering::Release);

@@ -3,9 +3,8 @@
 //! ```text
 //!      0  header: magic, layout version, geometry       compared by a client, never believed
 //!    128  write_cursor                                  a line of its own: all workers CAS it
-//!    256  write_limit                                   the daemon's
-//!    384  space                                         futex
-//!    512  refill[refill_len]   {position + 1, block}    16 bytes an entry
+//!    256  write_limit, space                            the daemon's: one line, since a worker needs both
+//!    384  refill[refill_len]   {position + 1, block}    16 bytes an entry
 //!         fill[fill_len]       u32
 //!         gates[max_blocks]    {ready, length}          a line a block
 //!         commits[max_blocks][words_per_block] u64      lines of their own a block
@@ -20,7 +19,7 @@ use thiserror::Error;
 use crate::ids::{BlockIndex, BlockSeq, Position};
 use crate::ring::words::Words;
 use crate::spec::{MAX_BATCH, MAX_BLOCKS, TableSpec};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, expect_write};
 use crate::wire::message::{Attachment, LAYOUT_VERSION};
 
 /// First word of a control region.
@@ -38,8 +37,8 @@ pub const MAX_REFILL: u32 = 1024;
 
 const CURSOR: usize = 128;
 const LIMIT: usize = 256;
-const SPACE: usize = 384;
-const REFILL: usize = 512;
+const SPACE: usize = 264;
+const REFILL: usize = 384;
 const REFILL_STRIDE: usize = 16;
 const GATE_STRIDE: usize = 64;
 const LINE: usize = 64;
@@ -322,6 +321,14 @@ impl Control {
         assert!(word < self.geometry.words_per_block());
         let block_at = self.geometry.commits_at() + block.index() * self.geometry.commits_stride();
         self.words.u64(block_at + word as usize * 8)
+    }
+
+    /// Asks for the lines that the completer of a block will write, while it still has other things to do: each is
+    /// some other core's by then, the daemon's or the reader's.
+    #[inline]
+    pub fn expect_completion(&self, block: BlockIndex) {
+        expect_write(self.ready(block));
+        expect_write(self.commits(block, self.geometry.words_per_block() - 1));
     }
 
     /// Whether every sample of the block is committed. Acquire: pairs with the commit CAS.

@@ -137,8 +137,9 @@ pub struct Completion {
 pub fn complete(control: &Control, block: BlockIndex, seq: BlockSeq) -> Completion {
     let filling = |granted| ReadyWord { seq, state: BlockState::Filling, granted }.encode();
     let word = control.ready(block);
-    // GRANTED is set once in a life of the block, so the second attempt sees it.
-    for expected in [filling(false), filling(true), filling(false)] {
+    // GRANTED is set once in a life of the block, most often long before: if it was not yet, and then is, the third
+    // attempt sees it.
+    for expected in [filling(true), filling(false), filling(true)] {
         let done = expected | (BlockState::Complete as u64) << 1;
         // acq-rel: releases the commits that this completer acquired, to the reader's acquire in `look`
         if word.compare_exchange(expected, done, Ordering::AcqRel, Ordering::Relaxed).is_ok() {

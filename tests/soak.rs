@@ -153,38 +153,26 @@ fn soak(
     let mut rng = fastrand::Rng::with_seed(7);
     let stop = Instant::now() + duration;
     let mut p99 = None;
-    let mut lives: Vec<Actor> = Vec::new();
+    let mut lives: Vec<Life> = Vec::new();
     let (mut seed, mut swept) = (0, Instant::now());
     let mut readers: Vec<_> = (0..SHARED)
         .map(|i| client.attach_reader(&shared(i), None, ReaderOptions::with_prefetch(4)).unwrap())
         .collect();
     while Instant::now() < stop {
-        lives.retain_mut(|life| match life.ended() {
-            Some(status) => {
-                assert_ne!(status.code(), Some(101), "a life panicked");
-                false
-            }
-            None => true,
-        });
+        lives.retain_mut(Life::is_going);
         // Not all at once: starting a process costs more than most of what it does.
         for _ in lives.len()..clients.min(lives.len() + 4) {
             seed += 1;
-            lives.push(daemon.actor_of(&format!("life {seed}")));
+            lives.push(Life { actor: daemon.actor_of(&format!("life {seed}")), stopped_until: None });
         }
         if let Some(life) = rng.choice(&mut lives) {
-            match rng.u8(..20) {
-                0 => life.kill(),
-                1 if life.ended().is_none() => life.signal(Signal::STOP),
+            match rng.u8(..10) {
+                0 => life.actor.kill(),
+                1..3 => life.stop(Duration::from_millis(rng.u64(..300))),
                 _ => {}
             }
         }
-        // Whoever was stopped goes on, or is killed.
-        if rng.u8(..4) == 0
-            && let Some(life) = rng.choice(&mut lives)
-            && life.ended().is_none()
-        {
-            life.signal(Signal::CONT);
-        }
+        lives.iter_mut().for_each(Life::go_on);
         for reader in &mut readers {
             while let Some(batch) = reader.try_next_batch().unwrap() {
                 ids(&batch);
@@ -203,6 +191,36 @@ fn soak(
         let _ = echo_client::wait_any(&readers.iter().collect::<Vec<_>>(), Duration::from_millis(5));
     }
     (seed, p99.unwrap_or_default())
+}
+
+/// A process that lives.
+struct Life {
+    actor: Actor,
+    stopped_until: Option<Instant>,
+}
+
+impl Life {
+    /// Whether it has not ended.
+    fn is_going(&mut self) -> bool {
+        let ended = self.actor.ended();
+        assert_ne!(ended.and_then(|status| status.code()), Some(101), "a life panicked");
+        ended.is_none()
+    }
+
+    fn stop(&mut self, time: Duration) {
+        if self.is_going() {
+            self.actor.signal(Signal::STOP);
+            self.stopped_until = Some(Instant::now() + time);
+        }
+    }
+
+    /// If it was stopped for long enough.
+    fn go_on(&mut self) {
+        if self.stopped_until.is_some_and(|until| Instant::now() >= until) && self.is_going() {
+            self.actor.signal(Signal::CONT);
+            self.stopped_until = None;
+        }
+    }
 }
 
 fn own_tables(client: &Client) -> Vec<TableRow> {

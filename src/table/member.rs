@@ -28,6 +28,9 @@ pub struct Writer {
     record: u32,
     /// It said that it commits no more.
     pub finished: bool,
+    /// It can no longer write: its process is gone, or it said that it unmapped. What its records say is not kept as
+    /// orphaned yet, since there was no room for it.
+    pub gone: bool,
 }
 
 impl Writer {
@@ -37,7 +40,7 @@ impl Writer {
     /// If the page has no such record, which only the daemon's own book-keeping could cause.
     pub fn new(page: Arc<ClientPage>, record: u32) -> Self {
         assert!(page.record(record).is_some(), "record {record}");
-        Self { page, record, finished: false }
+        Self { page, record, finished: false, gone: false }
     }
 
     /// Its line in the client page.
@@ -45,9 +48,11 @@ impl Writer {
         self.page.record(self.record).expect("checked when the writer was made")
     }
 
-    /// The claims that its records allege and that it has not given up.
+    /// The claims that its records allege and that it has not given up. One that is gone takes and commits nothing
+    /// any more, so that it holds nothing.
     pub fn held(&self) -> impl Iterator<Item = RecordedClaim> {
-        self.record().alleged().into_iter().flatten().filter(|claim| !claim.dropped)
+        let alleged = if self.gone { [None, None] } else { self.record().alleged() };
+        alleged.into_iter().flatten().filter(|claim| !claim.dropped)
     }
 
     /// Whether its records are empty.

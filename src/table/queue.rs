@@ -165,6 +165,10 @@ impl Queue {
         if queue.phase == Phase::Closed(EndReason::Poisoned) {
             queue.poison = Some(Poison::Before);
         }
+        if matches!(queue.phase, Phase::Closed(_)) {
+            // The last daemon may have died before it did.
+            queue.forget_orphans();
+        }
         if queue.phase == Phase::Open {
             queue.publish();
         }
@@ -268,7 +272,9 @@ impl Queue {
     ///
     /// Calling it for a member that is gone does nothing.
     pub fn detach(&mut self, key: MemberKey, actions: &mut Vec<Action>) -> bool {
-        if let Some(writer) = self.writers.get(&key) {
+        if let Some(writer) = self.writers.get_mut(&key) {
+            // Others' orphans must not wait for what this one holds, while it waits for them to make room.
+            writer.gone = true;
             let claims: Vec<u64> =
                 [writer.record().claim(), writer.record().moving()].map(|w| w.load(Ordering::Acquire)).into();
             if !self.keep_orphans(&claims) {

@@ -2,6 +2,8 @@
 //!
 //! The continuous integration calls these and nothing else, so what passes here passes there.
 
+mod sanitized;
+
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
@@ -9,9 +11,11 @@ const USAGE: &str = "\
 usage: cargo xtask CHORE
 
   check   formatting, lints, documentation
-  test    everything: check, the tests, the protocol model, the ring under loom
+  test    everything: check, the tests, the protocol model, the ring under loom, a little fuzzing
   model   the protocol, state by state
   loom    the ring's code, under every order that memory allows
+  asan    the tests under AddressSanitizer
+  fuzz    strangers' bytes, for 10 s each door; 'cargo xtask fuzz --help'
   bench   measures echo beside the machine's limits; 'cargo xtask bench --help'";
 
 /// A command line, and what is set in its environment.
@@ -53,11 +57,17 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         };
     }
+    if let [chore, rest @ ..] = &arguments[..]
+        && chore == "fuzz"
+    {
+        return sanitized::fuzz(rest);
+    }
     let chores: &[&[Step<'_>]] = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["check"] => &[&CHECK],
         ["test"] => &[&CHECK, &TEST, &MODEL, &LOOM],
         ["model"] => &[&MODEL],
         ["loom"] => &[&LOOM],
+        ["asan"] => return sanitized::asan(),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(64);
@@ -68,7 +78,8 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    ExitCode::SUCCESS
+    // The shortest time in which each door sees more than its corpus.
+    if arguments == ["test"] { sanitized::fuzz(&["--seconds".into(), "5".into()]) } else { ExitCode::SUCCESS }
 }
 
 fn run(step: &Step<'_>) -> bool {

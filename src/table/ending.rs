@@ -77,6 +77,7 @@ impl Queue {
         // The phase first, as in `close`.
         self.set_phase(Phase::Closed(reason));
         fill_ring::close(&self.control);
+        self.forget_orphans();
         for reader in self.readers.values_mut() {
             reader.ended = true;
         }

@@ -11,6 +11,7 @@ use crate::ring::reclaim::{self, Finding};
 use crate::ring::record::RecordedClaim;
 use crate::ring::{ready, space};
 use crate::sync::{Ordering, fence};
+use crate::table::ending::Phase;
 use crate::table::ledger::ORPHANS;
 use crate::table::member::{MemberKey, Writer};
 use crate::table::queue::{Poison, Queue, Violation};
@@ -58,8 +59,12 @@ impl Queue {
             .count() as u32
     }
 
-    /// Keeps claims as orphaned, all or none.
+    /// Keeps claims as orphaned, all or none. Once a table is closed there is nobody left to fill a hole, and nothing to
+    /// be kept.
     pub(super) fn keep_orphans(&mut self, words: &[u64]) -> bool {
+        if matches!(self.phase, Phase::Closed(_)) {
+            return true;
+        }
         let mut claims: Vec<u64> =
             words.iter().copied().filter(|&word| RecordedClaim::decode(word).is_some()).collect();
         claims.sort_unstable();
@@ -214,7 +219,7 @@ impl Queue {
         space::wake(&self.control);
     }
 
-    /// Forgets all orphans, when their blocks' samples have been counted.
+    /// Forgets all orphans, when their blocks' samples have been counted or will not be.
     pub(super) fn forget_orphans(&mut self) {
         for orphan in self.orphans.drain(..) {
             self.ledger.set_orphan(orphan.index, 0);

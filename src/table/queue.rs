@@ -176,6 +176,10 @@ impl Queue {
         if queue.phase == Phase::Closed(EndReason::Poisoned) {
             queue.poison = Some(Poison::Before);
         }
+        if matches!(queue.phase, Phase::Closed(_)) {
+            // The last daemon may have died before it did.
+            queue.forget_orphans();
+        }
         if queue.phase == Phase::Open {
             queue.publish();
         }
@@ -286,9 +290,7 @@ impl Queue {
             writer.gone = true;
             let claims = [writer.record().claim(), writer.record().moving()];
             let claims: Vec<u64> = claims.map(|word| word.load(Ordering::Acquire)).into();
-            // Of a table that has ended, all samples are counted and nothing is offered any more.
-            let is_over = matches!(self.phase, Phase::Closed(_));
-            if !is_over && !self.keep_orphans(&claims) {
+            if !self.keep_orphans(&claims) {
                 return false;
             }
             if let Some(writer) = self.writers.remove(&key) {

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::ending::Phase;
-use super::ledger::Ledger;
+use super::ledger::{Ledger, ORPHANS};
 use super::member::MemberKey;
 use super::queue::{Action, MoveSamples, Poison, Queue, Tokens, Violation};
-use crate::ids::{BlockIndex, BlockSeq, ClientId, GrantNumber, LeaseToken, MemberId};
+use crate::ids::{BlockIndex, BlockSeq, ClientId, GrantNumber, LeaseToken, MemberId, Position};
 use crate::ring::claim::{Attempt, Claim, Claimer};
 use crate::ring::commit::commit;
 use crate::ring::control::{Control, Geometry};
@@ -448,6 +448,51 @@ fn a_short_block_is_completed_by_the_next_daemon() {
     bench.tick();
     assert!(bench.read(reader, false));
     assert_eq!(bench.readers[&reader].ended, Some(EndReason::Finished));
+}
+
+/// A table whose list of orphans is full of claims to a position that the first worker's record covers, and two
+/// workers who have a claim in their records.
+fn full_of_orphans() -> Bench {
+    let mut bench = Bench::new(40, 1, 1, 32);
+    for worker in 0..2 {
+        bench.attach_worker();
+        assert!(bench.claim(worker, 1));
+    }
+    let (key, page) = (bench.workers[1].key, bench.workers[1].page.clone());
+    for length in 1..=ORPHANS as u32 + 1 {
+        let dropped = RecordedClaim { position: Position(0), length, dropped: true };
+        page.record(0).unwrap().claim().store(dropped.encode(), Ordering::Release);
+        bench.queue().drop_claim(key).unwrap();
+    }
+    assert_eq!(bench.queue().orphaned_claims(), ORPHANS as u32);
+    bench
+}
+
+/// It waited for ever: its claim found no room in the list, which was full of claims that waited for it.
+#[test]
+fn a_writer_that_is_gone_is_let_go_of_however_full_the_list_of_orphans_is() {
+    let mut bench = full_of_orphans();
+    let keys: Vec<_> = bench.workers.drain(..).map(|worker| worker.key).collect();
+    let mut left = keys.len();
+    for _ in 0..10 {
+        left = keys.iter().filter(|&&key| !bench.queue().detach(key, &mut Vec::new())).count();
+        bench.tick();
+    }
+    assert_eq!(left, 0);
+    assert!(bench.queue().writers().is_empty());
+}
+
+/// The holes could not be offered, for want of somebody who fills them, and so the list stayed full.
+#[test]
+fn a_table_that_was_dropped_lets_go_of_its_writers_at_once() {
+    let mut bench = full_of_orphans();
+    bench.queue().end_all(EndReason::Dropped, &mut Vec::new());
+    assert_eq!(bench.queue().orphaned_claims(), 0);
+    while !bench.workers.is_empty() {
+        bench.kill_worker(0);
+    }
+    bench.replace_daemon();
+    assert!(bench.queue().writers().is_empty() && !bench.queue().is_unsettled());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! The continuous integration calls these and nothing else, so what passes here passes there.
 
 mod manual;
+mod sanitized;
 
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -11,10 +12,13 @@ const USAGE: &str = "\
 usage: cargo xtask CHORE
 
   check   formatting, lints, documentation, the manual
-  test    everything: check, the tests, the protocol model, the ring under loom
+  test    everything: check, the tests, the protocol model, the ring under loom, a little fuzzing
   model   the protocol, state by state
   loom    the ring's code, under every order that memory allows
   manual  writes the man pages and completions from the command lines; '--check' compares
+  asan    the tests under AddressSanitizer
+  fuzz    strangers' bytes, for 10 s each door; 'cargo xtask fuzz --help'
+  soak    200 clients that come, work, crash and go, for ten minutes
   bench   measures echo beside the machine's limits; 'cargo xtask bench --help'";
 
 /// A command line, and what is set in its environment.
@@ -45,39 +49,44 @@ const LOOM: [Step<'static>; 1] = [Step {
     environment: &[("RUSTFLAGS", "--cfg echo_loom"), ("CARGO_TARGET_DIR", "target/loom")],
 }];
 
+/// In a build with optimisation: it is the processes that are to be slow, not what they do.
+const SOAK: [Step<'static>; 1] = [Step {
+    arguments: &["test", "--release", "--test", "soak", "--", "--nocapture"],
+    environment: &[("ECHO_SOAK_CLIENTS", "200"), ("ECHO_SOAK_SECONDS", "600")],
+}];
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [chore, rest @ ..] = &arguments[..]
-        && chore == "bench"
-    {
-        let line: Vec<&str> = BENCH.into_iter().chain(rest.iter().map(String::as_str)).collect();
-        return if run(&Step { arguments: &line, environment: &[] }) {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        };
-    }
-    if let [chore, rest @ ..] = &arguments[..]
-        && chore == "manual"
-    {
-        return manual::run(rest);
-    }
-    let chores: &[&[Step<'_>]] = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["check"] => &[&CHECK],
-        ["test"] => &[&CHECK, &TEST, &MODEL, &LOOM],
-        ["model"] => &[&MODEL],
-        ["loom"] => &[&LOOM],
-        _ => {
-            eprintln!("{USAGE}");
-            return ExitCode::from(64);
+    let Some((chore, rest)) = arguments.split_first() else { return usage() };
+    match (chore.as_str(), rest) {
+        ("check", []) => run_all(&[&CHECK]),
+        ("test", []) => match run_all(&[&CHECK, &TEST, &MODEL, &LOOM]) {
+            // The shortest time in which each door sees more than its corpus.
+            done if done == ExitCode::SUCCESS => sanitized::fuzz(&["--seconds".into(), "5".into()]),
+            failed => failed,
+        },
+        ("model", []) => run_all(&[&MODEL]),
+        ("loom", []) => run_all(&[&LOOM]),
+        ("soak", []) => run_all(&[&SOAK]),
+        ("asan", []) => sanitized::asan(),
+        ("fuzz", rest) => sanitized::fuzz(rest),
+        ("manual", rest) => manual::run(rest),
+        ("bench", rest) => {
+            let line: Vec<&str> = BENCH.into_iter().chain(rest.iter().map(String::as_str)).collect();
+            run_all(&[&[Step { arguments: &line, environment: &[] }]])
         }
-    };
-    for step in chores.iter().copied().flatten() {
-        if !run(step) {
-            return ExitCode::FAILURE;
-        }
+        _ => usage(),
     }
-    ExitCode::SUCCESS
+}
+
+fn usage() -> ExitCode {
+    eprintln!("{USAGE}");
+    ExitCode::from(64)
+}
+
+/// Runs steps until one fails.
+fn run_all(chores: &[&[Step<'_>]]) -> ExitCode {
+    if chores.iter().copied().flatten().all(run) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn run(step: &Step<'_>) -> bool {

@@ -1,0 +1,372 @@
+//! Inputs to start from: one of every kind of message, and programs that come as far as each part of the code.
+//!
+//! The fuzzer finds the rest from these, but a message's first byte, a geometry or a heading of a file it would take
+//! long to guess. `cargo run --package echo-hostile` writes them.
+
+use echo::access::AccessList;
+use echo::ids::{BlockSeq, ClientId, GrantNumber, LeaseToken, MemberId, TableId};
+use echo::spec::{ArraySpec, DType, TableSpec};
+use echo::wire::codec::{encode_event, encode_request};
+use echo::wire::message::{
+    Answer, Attachment, BUILD, Call, ClientRow, EndReason, Event, Grant, Hello, Holder, LAYOUT_VERSION,
+    LeaseRow, LeaseState, MAGIC, MAX_MESSAGE, MemberRow, PROTOCOL_MAX, PROTOCOL_MIN, Pages, Refusal,
+    RefusalKind, Refused, Request, Status, TableDetails, TableRow, Wait, Welcome,
+};
+
+use crate::shared_words::Step::{self, *};
+
+/// An input: the door, a name, its bytes.
+pub type Seed = (&'static str, String, Vec<u8>);
+
+/// All of them.
+pub fn all() -> Vec<Seed> {
+    let mut seeds = Vec::new();
+    for (i, request) in requests().iter().enumerate() {
+        let bytes = encode_request(request).expect("a small message");
+        seeds.push(("message", format!("request-{i:02}"), bytes));
+    }
+    for (i, event) in events().iter().enumerate() {
+        let bytes = encode_event(event).expect("a small message");
+        seeds.push(("message", format!("event-{i:02}"), bytes));
+    }
+    for (name, bytes) in packets() {
+        seeds.push(("ancillary", name.into(), bytes));
+    }
+    for (name, steps) in programs() {
+        let bytes = assemble(&steps);
+        seeds.push(("control_region", name.into(), bytes.clone()));
+        seeds.push(("client_page", name.into(), bytes));
+    }
+    for (name, text) in CONFIGURATIONS {
+        seeds.push(("configuration", name.into(), text.as_bytes().to_vec()));
+    }
+    seeds
+}
+
+fn spec() -> TableSpec {
+    TableSpec::new(
+        "t",
+        vec![ArraySpec::new("x", DType::F32, [4]), ArraySpec::new("y", DType::U8, [])],
+        256,
+        8,
+    )
+}
+
+fn requests() -> Vec<Request> {
+    let call = |call| Request::Call { id: 5, call };
+    let (table, arrays) = (|| "t".to_owned(), || Some(spec().arrays));
+    vec![
+        Request::Hello(Hello {
+            magic: MAGIC,
+            protocol_min: PROTOCOL_MIN,
+            protocol_max: PROTOCOL_MAX,
+            layout: LAYOUT_VERSION,
+            features: 0,
+            build: BUILD.into(),
+            name: "n".into(),
+        }),
+        Request::Status,
+        call(Call::CreateTable { spec: spec(), access: None }),
+        call(Call::CreateTable { spec: spec(), access: Some(access()) }),
+        call(Call::DropTable { name: table() }),
+        call(Call::AttachWriter { table: table(), arrays: None }),
+        call(Call::AttachWriter { table: table(), arrays: arrays() }),
+        call(Call::AttachReader { table: table(), arrays: arrays(), prefetch: 2, pin: true }),
+        call(Call::FinishWriter { member: MemberId(1) }),
+        call(Call::DropClaim { member: MemberId(1) }),
+        call(Call::Detach { member: MemberId(1) }),
+        call(Call::ListTables { after: Some(table()) }),
+        call(Call::ShowTable { name: table() }),
+        call(Call::ListClients { after: Some(ClientId(9)) }),
+        call(Call::Why { name: table() }),
+        call(Call::SetAccess { table: table(), access: access() }),
+        call(Call::ListLeases { table: Some(table()), after: Some((TableId(2), BlockSeq(3))) }),
+        Request::Received,
+        Request::Release { member: MemberId(1), tokens: vec![LeaseToken([0xab; 16]); 2] },
+        Request::Goodbye,
+    ]
+}
+
+fn access() -> AccessList {
+    AccessList(
+        ["everyone=write", "uid:3=read", "gid:100=pin,observe"].map(|rule| rule.parse().unwrap()).into(),
+    )
+}
+
+fn events() -> Vec<Event> {
+    let answer = |answer| Event::Answer { id: 5, answer };
+    let text = || "s".to_owned();
+    let (protocol_min, protocol_max, layout) = (PROTOCOL_MIN, PROTOCOL_MAX, LAYOUT_VERSION);
+    let row = || TableRow {
+        name: text(),
+        table: TableId(2),
+        state: text(),
+        uid: 0,
+        batch_size: 256,
+        capacity: 8,
+        sample_bytes: 17,
+        committed_bytes: 1 << 20,
+        writers: 1,
+        readers: 1,
+        samples: Default::default(),
+    };
+    let member = MemberRow {
+        client: ClientId(3),
+        member: MemberId(1),
+        writer: true,
+        pid: 4,
+        name: text(),
+        state: text(),
+        done: 5,
+        waits: 6,
+        wakes: 7,
+        grants: 0,
+    };
+    let client = ClientRow {
+        client: ClientId(3),
+        pid: 4,
+        uid: 0,
+        name: text(),
+        build: text(),
+        state: text(),
+        age_ms: 6,
+        writers: 1,
+        readers: 0,
+        grants: 0,
+        requests: 8,
+        events: 9,
+    };
+    let held_by = vec![Holder { pid: 4, name: text(), what: text(), for_ms: 7 }];
+    let details = TableDetails {
+        row: row(),
+        spec: spec(),
+        access: access(),
+        pages: Pages { notes: vec![text()], ..Pages::default() },
+        cursor: 8,
+        limit: 2048,
+        batches_delivered: 0,
+        blocks: Default::default(),
+        holes_offered: 0,
+        orphaned_claims: 0,
+        members: vec![member],
+    };
+    let attachment = Attachment {
+        member: MemberId(1),
+        table: TableId(2),
+        spec: spec(),
+        blocks: 8,
+        fill_len: 8,
+        refill_len: 64,
+        bits_per_word: 32,
+        data_bytes: 2 << 20,
+        offsets: vec![0, 32768],
+        record: 0,
+    };
+    let lease = LeaseRow {
+        table: TableId(2),
+        table_name: text(),
+        client: ClientId(3),
+        member: MemberId(1),
+        pid: 4,
+        name: text(),
+        number: GrantNumber(1),
+        seq: BlockSeq(2),
+        block: 3,
+        state: LeaseState::Complete,
+        for_ms: Some(5),
+    };
+    let grant = Grant { number: GrantNumber(1), seq: BlockSeq(2), block: 3, token: LeaseToken([0xcd; 16]) };
+    vec![
+        Event::Welcome(Welcome {
+            protocol: 1,
+            instance: [2; 16],
+            client: ClientId(3),
+            page_bytes: 4096,
+            records: 63,
+        }),
+        Event::Refused(Refused { protocol_min, protocol_max, layout, build: text(), reason: text() }),
+        Event::Status(Status {
+            protocol_min,
+            protocol_max,
+            layout,
+            build: text(),
+            pid: 4,
+            uptime_ms: 5,
+            state: text(),
+            tables: 1,
+            clients: 1,
+            host_budget: 1 << 30,
+            host_used: 0,
+        }),
+        answer(Answer::Done),
+        answer(Answer::Refused(Refusal { kind: RefusalKind::Budget, message: text() })),
+        answer(Answer::Table { table: TableId(2), created: true }),
+        answer(Answer::Attached(attachment)),
+        answer(Answer::Tables { rows: vec![row()], more: true }),
+        answer(Answer::TableDetails(details)),
+        answer(Answer::Clients { rows: vec![client], more: false }),
+        answer(Answer::Leases { rows: vec![lease], more: true }),
+        answer(Answer::Why { waits: vec![Wait { who: text(), waits_for: text(), held_by, for_ms: 1 }] }),
+        Event::Granted { member: MemberId(1), released: 1, grants: vec![grant] },
+        Event::Released { member: MemberId(1), count: 2 },
+        Event::Ended { member: MemberId(1), reason: EndReason::Dropped, end: BlockSeq(3) },
+        Event::Closing { reason: text() },
+    ]
+}
+
+/// As `ancillary::holds` reads them: a byte of options, then packets of a kind, a length, bytes and pieces.
+fn packets() -> Vec<(&'static str, Vec<u8>)> {
+    const _: () = assert!(MAX_MESSAGE == 65536, "the lengths below are around it");
+    vec![
+        ("bytes-alone", vec![0, 0, 5, 0, 1, 2, 3, 4, 5]),
+        ("nothing", vec![0, 0, 0, 0]),
+        ("nothing-with-descriptors", vec![0, 4, 0, 0, 2]),
+        ("one-descriptor", vec![0, 4, 1, 0, 7, 1]),
+        ("two-descriptors", vec![0, 4, 1, 0, 7, 2, 0]),
+        ("two-pieces", vec![0, 8, 1, 0, 7, 1, 1]),
+        ("too-many-descriptors", vec![0, 16, 1, 0, 7, 8, 8, 8, 8]),
+        ("an-empty-piece", vec![0, 8, 1, 0, 7, 0, 2]),
+        ("credentials", vec![0, 0x80, 1, 0, 7]),
+        ("credentials-that-were-asked-for", vec![1, 0x84, 1, 0, 7, 2]),
+        ("the-longest-message", vec![0, 2, 2, 0]),
+        ("one-byte-more", vec![0, 2, 3, 0]),
+        ("two-bytes-more-with-descriptors", vec![0, 6, 4, 0, 2]),
+        ("far-too-long", vec![0, 3, 0xff, 0x7f]),
+        ("several-packets", vec![2, 0, 1, 0, 7, 4, 1, 0, 8, 3, 12, 1, 0, 9, 1, 2, 1, 0, 1, 0, 7]),
+    ]
+}
+
+/// A step and the numbers that it reads.
+type Written = (Step, &'static [u8]);
+
+/// Blocks of four slots, three of them, one hole offered at a time, four bits a word.
+const HEAD: [u8; 4] = [3, 2, 0, 3];
+
+fn assemble(steps: &[Written]) -> Vec<u8> {
+    let mut bytes = HEAD.to_vec();
+    for (step, numbers) in steps {
+        bytes.push(*step as u8);
+        bytes.extend_from_slice(numbers);
+    }
+    bytes
+}
+
+/// Programs as `shared_words` reads them. What a spoiling step reads depends on what is spoilt; either reading does.
+fn programs() -> Vec<(&'static str, Vec<Written>)> {
+    const BATCH: [Written; 4] = [(Claim, &[0, 3]), (Commit, &[0]), (Claim, &[0, 1]), (Commit, &[0])];
+    let started = |more: &[Written]| {
+        let mut steps: Vec<Written> = vec![(AttachWorker, &[]), (AttachReader, &[1])];
+        steps.extend_from_slice(more);
+        steps
+    };
+    let with_batch = |more: &[Written]| started(&[&BATCH, more].concat());
+    vec![
+        ("a-batch-is-read", with_batch(&[(Read, &[0]), (Tick, &[]), (Show, &[])])),
+        ("a-lap", started(&[&BATCH[..], &[(Read, &[0])]].concat().repeat(5))),
+        (
+            "a-worker-dies",
+            started(&[
+                (Claim, &[0, 2]),
+                (KillWorker, &[0]),
+                (AttachWorker, &[]),
+                (Claim, &[0, 1]),
+                (Commit, &[0]),
+                (Tick, &[]),
+            ]),
+        ),
+        (
+            "a-claim-is-given-up",
+            started(&[(Claim, &[0, 2]), (GiveUp, &[0]), (Claim, &[0, 1]), (Claim, &[0, 1]), (Commit, &[0])]),
+        ),
+        ("a-reader-dies", with_batch(&[(AttachReader, &[0]), (KillReader, &[0]), (Read, &[0])])),
+        ("a-reader-disconnects", with_batch(&[(DisconnectReader, &[0]), (Show, &[]), (Tick, &[])])),
+        (
+            "a-short-end",
+            started(&[
+                (Claim, &[0, 2]),
+                (GiveUp, &[0]),
+                (Claim, &[0, 1]),
+                (Claim, &[0, 2]),
+                (FinishWorker, &[0]),
+                (Tick, &[]),
+                (Tick, &[]),
+                (Read, &[0]),
+            ]),
+        ),
+        (
+            "another-daemon",
+            with_batch(&[(Claim, &[0, 2]), (ReplaceDaemon, &[]), (Commit, &[0]), (Read, &[0]), (Tick, &[])]),
+        ),
+        ("too-early", started(&[(Claim, &[0, 2]), (ReleaseAnything, &[0, 0, 0]), (Tick, &[])])),
+        ("closed", with_batch(&[(Close, &[2]), (Tick, &[]), (Read, &[0]), (Tick, &[]), (Show, &[])])),
+        ("ended", with_batch(&[(EndAll, &[1]), (Tick, &[]), (Show, &[])])),
+        ("spoilt-first", started(&[(Spoil, &[0, 3, 9]), (Tick, &[]), (Show, &[])])),
+        (
+            "spoilt-claims",
+            started(&[
+                (Claim, &[0, 2]),
+                (Spoil, &[0, 0, 5, 1, 3, 1]),
+                (Tick, &[]),
+                (KillWorker, &[0]),
+                (Tick, &[]),
+            ]),
+        ),
+        ("spoilt-states", with_batch(&[(Spoil, &[6, 0, 4, 0, 1, 1]), (Read, &[0]), (ReplaceDaemon, &[])])),
+        (
+            "spoilt-commits",
+            started(&[
+                (Spoil, &[8, 0, 0, 3, 15]),
+                (Read, &[0]),
+                (Claim, &[0, 2]),
+                (Commit, &[0]),
+                (Tick, &[]),
+            ]),
+        ),
+        (
+            "spoilt-offers",
+            started(&[
+                (Claim, &[0, 2]),
+                (GiveUp, &[0]),
+                (Spoil, &[3, 0, 3, 2]),
+                (Claim, &[0, 1]),
+                (Tick, &[]),
+            ]),
+        ),
+        (
+            "many-claims-given-up",
+            started(&[
+                (Claim, &[0, 4]),
+                (ManyDroppedClaims, &[0, 0, 255]),
+                (Tick, &[]),
+                (KillWorker, &[0]),
+                (Tick, &[]),
+            ]),
+        ),
+    ]
+}
+
+const CONFIGURATIONS: [(&str, &str); 8] = [
+    ("empty", ""),
+    (
+        "every-setting",
+        "socket = \"/run/echo/echod.sock\"\nhost_budget = \"3 GiB\"\nuid_budget = 1073741824\nmax_clients = 7\n\
+         max_pending = 2\nmax_calls = 5\nmax_tables = 6\nmax_leases = 7\nhello_timeout = \"500ms\"\ndrain_timeout = \"1m 30s\"\nprefault_threads = 2\n\
+         log = \"warn,echod=debug\"\nlog_format = \"text\"\n",
+    ),
+    (
+        "a-table",
+        "[[table]]\nname = \"rollouts\"\nbatch_size = 256\ncapacity = 8\nmax_capacity = 16\npin = \"best-effort\"\n\
+         huge_pages = \"off\"\naccess = [\"gid:7=write,read\", \"everyone=observe\"]\narrays = [\n  { path = \"obs\", dtype = \"float32\", shape = [4] },\n  \
+         { path = \"reward\", dtype = \"float32\", shape = [] },\n]\n",
+    ),
+    (
+        "tables-one-by-one",
+        "[[table]]\nname = \"a\"\nbatch_size = 1\ncapacity = 1\narrays = [{path=\"x\",dtype=\"bool\",shape=[]}]\n\
+         [[table]]\nname = \"b/c\"\nbatch_size = 2\ncapacity = 2\n[[table.arrays]]\npath = \"y\"\ndtype = \"uint8\"\n\
+         shape = [0, 9223372036854775807]\n",
+    ),
+    ("an-unknown-key", "host_bugdet = 1\n"),
+    ("another-type", "max_clients = \"7\"\nhost_budget = 0x10_0000\n"),
+    ("a-filter", "log = \"info,echod[client{id=7}]=trace\"\n"),
+    ("no-toml", "socket = \n= [[\"\"\"\n"),
+];

@@ -6,12 +6,25 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::ids::LeaseToken;
 
-/// A token that no one has seen.
+/// Bytes that the kernel gives whole or not at all.
+const WHOLE: usize = 256;
+/// Tokens that one call to the kernel gives.
+const AT_ONCE: usize = WHOLE / size_of::<LeaseToken>();
+
+/// Tokens that no one has seen: an endless source of them, several from each call to the kernel.
 ///
 /// # Errors
-/// If the kernel gives no random numbers.
-pub fn lease_token() -> io::Result<LeaseToken> {
-    random().map(LeaseToken)
+/// Of the source: if the kernel gives no random numbers.
+pub fn lease_tokens() -> impl FnMut() -> io::Result<LeaseToken> + Send {
+    let mut left: Vec<LeaseToken> = Vec::with_capacity(AT_ONCE);
+    move || {
+        if left.is_empty() {
+            let bytes: [u8; WHOLE] = random()?;
+            left.extend(bytes.as_chunks().0.iter().copied().map(LeaseToken));
+        }
+        // Taken out, so that none is given twice.
+        left.pop().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
 }
 
 /// What tells one daemon from all others that ever ran.
@@ -22,9 +35,9 @@ pub fn instance_id() -> io::Result<[u8; 16]> {
     random()
 }
 
-fn random() -> io::Result<[u8; 16]> {
-    let mut bytes = [0; 16];
-    // Up to 256 bytes come whole or not at all.
+fn random<const N: usize>() -> io::Result<[u8; N]> {
+    const { assert!(N <= WHOLE) };
+    let mut bytes = [0; N];
     let got = getrandom(&mut bytes, GetRandomFlags::empty())?;
     if got == bytes.len() { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
@@ -35,6 +48,8 @@ mod tests {
 
     #[test]
     fn no_two_tokens_are_alike() {
-        assert_ne!(lease_token().unwrap(), lease_token().unwrap());
+        let mut tokens = lease_tokens();
+        let all: std::collections::HashSet<_> = (0..AT_ONCE * 3).map(|_| tokens().unwrap()).collect();
+        assert_eq!(all.len(), AT_ONCE * 3);
     }
 }

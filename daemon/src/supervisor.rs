@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -129,10 +130,15 @@ impl Supervisor {
     pub async fn run(mut self, mut inputs: mpsc::Receiver<Input>) {
         let mut next_tick = Instant::now() + TICK;
         let mut next_full_tick = next_tick;
+        // One timer, set anew only where it changes: a new one for each input would be a system call for each.
+        let mut timer = pin!(tokio::time::sleep_until(next_tick.into()));
         loop {
+            if timer.deadline() != next_tick.into() {
+                timer.as_mut().reset(next_tick.into());
+            }
             tokio::select! {
                 biased;
-                () = tokio::time::sleep_until(next_tick.into()) => {
+                () = &mut timer => {
                     if Instant::now() >= next_full_tick {
                         self.tick();
                         next_full_tick = Instant::now() + TICK;

@@ -23,7 +23,7 @@ use crate::ring::words::Words;
 use crate::spec::{HugePages, TableSpec};
 use crate::table::ledger::Ledger;
 use crate::table::queue::{Action, MoveSamples, Queue};
-use crate::token::lease_token;
+use crate::token::lease_tokens;
 use crate::wire::message::{Attachment, Pages};
 
 /// Bytes that are moved at once.
@@ -131,7 +131,7 @@ impl Store {
 
         let control = Arc::new(Control::create(Words::mapped(control), geometry)?);
         let ledger = Ledger::create(Words::mapped(record), geometry);
-        let queue = Queue::create(control, ledger, spec.capacity, Box::new(lease_token));
+        let queue = Queue::create(control, ledger, spec.capacity, Box::new(lease_tokens()));
         let (data, control_file) = (data.seal()?, control_file.seal()?);
         let files = Files {
             data_read_only: Arc::new(data.read_only()?),

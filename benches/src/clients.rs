@@ -10,8 +10,17 @@ use crate::part::Words;
 use crate::stage::{self, Actor, Daemon};
 use crate::workload::{TABLE, Workload};
 
-/// Nanoseconds a sample, with so many workers attached to the table of which two write.
-pub fn scale(daemon: &Daemon, workers: usize, quick: bool) -> Result<f64> {
+/// Nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// That pass for each sample.
+    pub sample: f64,
+    /// That the daemon is busy for each batch.
+    pub batch: f64,
+}
+
+/// What it costs with so many workers attached to the table of which two write.
+pub fn scale(daemon: &Daemon, workers: usize, quick: bool) -> Result<Cost> {
     let fifo = Fifo { workload: Workload::Tiny, writers: workers.min(2), many: 1 };
     let idle = workers - fifo.writers;
     let client = daemon.client()?;
@@ -19,7 +28,10 @@ pub fn scale(daemon: &Daemon, workers: usize, quick: bool) -> Result<f64> {
     let socket = daemon.socket();
     let mut idlers = Actor::start(1, &["idlers", &socket.to_string_lossy(), &idle.to_string()])?;
     idlers.ready()?;
-    Ok(1e9 / fifo.echo(daemon, quick)?)
+    let before = daemon.busy()?;
+    let sample = 1e9 / fifo.echo(daemon, quick)?;
+    let batch = (daemon.busy()? - before) as f64 / fifo.batches(quick) as f64;
+    Ok(Cost { sample, batch })
 }
 
 /// Latency beside a client that asks as fast as it can.

@@ -32,6 +32,11 @@ impl Fifo {
             .next_multiple_of(u64::from(self.workload.batch()))
     }
 
+    /// Batches of one measurement.
+    pub fn batches(self, quick: bool) -> u64 {
+        self.samples_each(quick) * self.writers as u64 / u64::from(self.workload.batch())
+    }
+
     /// Samples a second through echo.
     pub fn echo(self, daemon: &Daemon, quick: bool) -> Result<f64> {
         let client = daemon.client()?;

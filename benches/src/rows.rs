@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 
+use crate::clients::Cost;
 use crate::fifo::Fifo;
 use crate::latency::{Percentiles, Waiting};
 use crate::report::{self, Figure};
@@ -113,7 +114,15 @@ impl Row {
                 let pairs = pairs(rounds, || {
                     Ok((clients::scale(daemon, n, quick)?, clients::scale(daemon, 2, quick)?))
                 })?;
-                Ok(vec![Figure::of(name.into(), "ns/sample", "two workers that write", &pairs)])
+                let figure = |name: &str, unit, of: fn(&Cost) -> f64| {
+                    let pairs: Vec<_> = pairs.iter().map(|(value, limit)| (of(value), of(limit))).collect();
+                    Figure::of(name.into(), unit, "two workers that write", &pairs)
+                };
+                let in_the_daemon = format!("{name}/daemon");
+                Ok(vec![
+                    figure(name, "ns/sample", |cost| cost.sample),
+                    figure(&in_the_daemon, "ns/batch", |cost| cost.batch),
+                ])
             }
             Self::Arrays(n) => {
                 let of = |n| {

@@ -130,6 +130,13 @@ impl Daemon {
         self.directory.join("echod.sock")
     }
 
+    /// Nanoseconds that its event loop, one thread, has had a core.
+    pub fn busy(&self) -> Result<u64> {
+        let told = std::fs::read_to_string(format!("/proc/{}/schedstat", self.child.id()))?;
+        let first = told.split(' ').next().context("an empty schedstat")?;
+        Ok(first.parse()?)
+    }
+
     /// A connection.
     pub fn client(&self) -> Result<Client> {
         connect(&self.socket())

@@ -98,7 +98,7 @@ pub struct Cli {
     #[arg(long, value_name = "NUMBER", help_heading = "Settings")]
     pub max_pending: Option<OsString>,
 
-    /// Calls a second of one user, once it has made as many at once [default: 2000]
+    /// Calls a second of one user, once it has made as many at once [default: 5000]
     #[arg(long, value_name = "NUMBER", help_heading = "Settings")]
     pub max_calls: Option<OsString>,
 

@@ -15,7 +15,8 @@ use echo::ids::ClientId;
 use echo::peer::Peer;
 use echo::wire::codec;
 use echo::wire::message::{
-    BUILD, Event, Hello, LAYOUT_VERSION, MAGIC, MAX_MESSAGE, PROTOCOL_MAX, PROTOCOL_MIN, Refused, Request,
+    BUILD, Call, Event, Hello, LAYOUT_VERSION, MAGIC, MAX_MESSAGE, PROTOCOL_MAX, PROTOCOL_MIN, Refused,
+    Request,
 };
 use echo::wire::socket::{self, Received, Sent, SocketError};
 use tokio::io::unix::AsyncFd;
@@ -228,8 +229,7 @@ async fn talk(
                     Some(Request::Received) => acknowledged = true,
                     Some(request) => {
                         drop(ready);
-                        let is_call = matches!(request, Request::Call { .. });
-                        let delay = if is_call { admission.delay_of_call() } else { Duration::ZERO };
+                        let delay = if is_rated(&request) { admission.delay_of_call() } else { Duration::ZERO };
                         if !delay.is_zero() {
                             held = Some((request, tokio::time::Instant::now() + delay));
                             continue;
@@ -245,6 +245,15 @@ async fn talk(
                 }
             }
         }
+    }
+}
+
+/// Whether it counts as a call of its user's. What workers and trainers do all the time does not: batches that are
+/// given back, claims that are given up.
+const fn is_rated(request: &Request) -> bool {
+    match request {
+        Request::Call { call, .. } => !matches!(call, Call::DropClaim { .. }),
+        _ => false,
     }
 }
 

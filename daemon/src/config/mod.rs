@@ -53,7 +53,7 @@ pub struct Config {
     /// Connections of one uid at a time that have not said hello yet, 1 to 65,536; others of it wait. Default: 64.
     pub max_pending: Valued<u32>,
     /// Calls a second of one uid, once it has made as many at once, 1 to 1,000,000; what is too early waits.
-    /// Default: 2,000.
+    /// Default: 5,000.
     pub max_calls: Valued<u32>,
     /// Tables of one uid at a time, 1 to 1,024. Default: 512.
     pub max_tables: Valued<u32>,
@@ -127,7 +127,7 @@ impl Config {
             uid_budget,
             max_clients: told.or(Key::MaxClients, |text| value::number(text, 1, 1 << 16), || 256)?,
             max_pending: told.or(Key::MaxPending, |text| value::number(text, 1, 1 << 16), || 64)?,
-            max_calls: told.or(Key::MaxCalls, |text| value::number(text, 1, 1_000_000), || 2000)?,
+            max_calls: told.or(Key::MaxCalls, |text| value::number(text, 1, 1_000_000), || 5000)?,
             max_tables: told.or(Key::MaxTables, |text| value::number(text, 1, 1024), || 512)?,
             max_leases: told.or(Key::MaxLeases, |text| value::number(text, 1, 1 << 20), || 8192)?,
             hello_timeout: told.or(

@@ -71,15 +71,34 @@ impl<'a> Surroundings<'a> {
         self.cores.max(1)
     }
 
-    /// Bytes of memory of the machine, by `/proc/meminfo`.
+    /// Bytes of memory that this process can have: those of the machine, by `/proc/meminfo`, or what its control
+    /// groups (of version 2) allow it, whichever is less.
     ///
     /// # Errors
-    /// Those of reading it, and `InvalidData` if it does not say.
+    /// Those of reading `/proc/meminfo`, and `InvalidData` if it does not say.
     pub fn memory(&self) -> io::Result<u64> {
         let text = self.read(Path::new("/proc/meminfo"))?;
-        mem_total(&text).ok_or_else(|| {
+        let total = mem_total(&text).ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidData, "/proc/meminfo has no line \"MemTotal: NUMBER kB\"")
-        })
+        })?;
+        Ok(self.group_limits().fold(total, u64::min))
+    }
+
+    /// The memory limits of the process's own control group and of those above it. None where there are no groups.
+    fn group_limits(&self) -> impl Iterator<Item = u64> {
+        let own = self.read(Path::new("/proc/self/cgroup")).ok().and_then(|text| {
+            let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
+            Some(Path::new("/sys/fs/cgroup").join(path))
+        });
+        let mut limits = Vec::new();
+        for group in
+            own.iter().flat_map(|own| own.ancestors()).take_while(|group| group.starts_with("/sys/fs/cgroup"))
+        {
+            // "max", or no file at all where the controller is off: no limit.
+            let text = self.read(&group.join("memory.max")).unwrap_or_default();
+            limits.extend(text.trim().parse::<u64>().ok());
+        }
+        limits.into_iter()
     }
 }
 
@@ -101,6 +120,26 @@ mod tests {
         for bad in ["", "MemTotal: 12\n", "MemTotal: much kB\n", "MemTotal: 18446744073709551615 kB"] {
             assert_eq!(mem_total(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn the_tightest_control_group_counts() {
+        let memory = |groups: &'static [(&str, &str)]| {
+            let read = move |path: &Path| match path.to_str().unwrap() {
+                "/proc/meminfo" => Ok("MemTotal: 1000 kB\n".to_owned()),
+                "/proc/self/cgroup" => Ok("4:memory:/old\n0::/pod/echod\n".to_owned()),
+                path => {
+                    let found = groups.iter().find(|(group, _)| path == format!("{group}/memory.max"));
+                    found.map(|(_, max)| format!("{max}\n")).ok_or(io::ErrorKind::NotFound.into())
+                }
+            };
+            Surroundings::new(|_| None, read, true, 1).memory().unwrap()
+        };
+        assert_eq!(memory(&[]), 1_024_000);
+        assert_eq!(memory(&[("/sys/fs/cgroup/pod/echod", "max"), ("/sys/fs/cgroup/pod", "4096")]), 4096);
+        assert_eq!(memory(&[("/sys/fs/cgroup/pod/echod", "512"), ("/sys/fs/cgroup/pod", "4096")]), 512);
+        assert_eq!(memory(&[("/sys/fs/cgroup", "99999999")]), 1_024_000, "more than there is");
+        assert_eq!(memory(&[("/sys/fs", "1")]), 1_024_000, "that is no group");
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub struct Config {
     pub file: Option<PathBuf>,
     /// The path of the socket that clients connect to.
     pub socket: Valued<PathBuf>,
-    /// Bytes of host memory for all tables. Default: half of the machine's memory.
+    /// Bytes of host memory for all tables. Default: half of what the machine has or a control group allows.
     pub host_budget: Valued<Bytes>,
     /// Bytes of host memory for the tables of one uid. Default: the whole host budget.
     pub uid_budget: Valued<Bytes>,

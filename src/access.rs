@@ -131,7 +131,7 @@ pub struct AccessList(pub Vec<Rule>);
 pub struct Caller {
     /// The user.
     pub uid: u32,
-    /// The user's groups.
+    /// The user's groups, in ascending order: there can be tens of thousands.
     pub groups: Vec<u32>,
 }
 
@@ -169,7 +169,7 @@ impl AccessList {
         let fits = |who| match who {
             Who::Everyone => true,
             Who::Uid(uid) => caller.uid == uid,
-            Who::Gid(gid) => caller.groups.contains(&gid),
+            Who::Gid(gid) => caller.groups.binary_search(&gid).is_ok(),
             Who::Zero(no) => match no {},
         };
         self.0.iter().filter(|rule| fits(rule.who)).fold(0, |bits, rule| bits | rule.roles.implied())

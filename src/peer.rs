@@ -51,6 +51,8 @@ impl Peer {
         };
         let mut groups = peer_groups(socket)?;
         groups.push(credentials.gid());
+        groups.sort_unstable();
+        groups.dedup();
         Ok(Self {
             pid: credentials.pid().try_into().unwrap_or(0),
             caller: Caller { uid: credentials.uid(), groups },
@@ -68,9 +70,10 @@ impl Peer {
     /// Proves from a message that waits at the socket that the pidfd is its sender's.
     ///
     /// The pidfd was opened by pid before the message is looked at. If the kernel says that the message came from
-    /// that pid, and the pidfd's process has not exited even now, then it has had this pid all the time, and no other
-    /// process can have sent the message. Without a proof there stays none: what such a client may do ends with
-    /// its goodbye, and otherwise only with the daemon.
+    /// that pid, and the pidfd's process has not exited even now, then whoever sent it had the pid that this process has
+    /// now. Either it is this process, or it sent the message, died, and its pid was given away before the pidfd was
+    /// opened: then what it leaves is kept until the other one exits, which is late and harms nobody. Without a proof there
+    /// stays none: what such a client may do ends with its goodbye, and otherwise only with the daemon.
     ///
     /// # Errors
     /// If the message cannot be looked at.

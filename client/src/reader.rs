@@ -286,7 +286,8 @@ impl Attached {
     }
 
     /// Whether batches are being given back in quick succession, so that the next one will come soon. One who reads
-    /// slowly must not keep what it has read from the workers.
+    /// slowly keeps nothing that it has read from the workers; one who pauses after a burst, for as long as the
+    /// listening thread takes to look.
     fn is_quick(&self) -> bool {
         let now = Instant::now();
         let last = self.given_back.lock().unwrap_or_else(PoisonError::into_inner).replace(now);

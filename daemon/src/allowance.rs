@@ -28,6 +28,11 @@ impl Allowance {
         self.full_at.saturating_sub(now + BURST)
     }
 
+    /// Takes some more of what was used already.
+    pub fn take_more(&mut self, now: Duration, times: u32) {
+        self.full_at = self.full_at.max(now) + self.interval.saturating_mul(times);
+    }
+
     /// Whether something of what was taken is not regained yet.
     pub fn is_spent(&self, now: Duration) -> bool {
         self.full_at > now

@@ -102,7 +102,7 @@ pub struct Cli {
     #[arg(long, value_name = "NUMBER", help_heading = "Settings")]
     pub max_calls: Option<OsString>,
 
-    /// Tables that one user can have at a time [default: 512]
+    /// Tables that one user can have at a time [default: 256]
     #[arg(long, value_name = "NUMBER", help_heading = "Settings")]
     pub max_tables: Option<OsString>,
 

@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use crate::door::{Admission, Door};
+use crate::door::{Admission, Door, Place};
 use crate::outbox::{Outbox, Outgoing, Outlet};
 use crate::readiness;
 use crate::supervisor::Input;
@@ -69,7 +69,7 @@ pub async fn serve(
     let pending = admission.greeting().await;
     let Ok(socket) = readiness::watch(fd, Interest::READABLE | Interest::WRITABLE) else { return };
     let mut wire = Wire { socket, buffer: vec![0; MAX_MESSAGE + 1].into_boxed_slice() };
-    let greeted = timeout(hello_timeout, greet(&mut wire, peer, &inputs)).await;
+    let greeted = timeout(hello_timeout, greet(&mut wire, peer, &admission, &inputs)).await;
     drop(pending);
     match greeted {
         Ok(Ok(Some((client, outlet)))) => {
@@ -115,6 +115,7 @@ enum End {
 async fn greet(
     wire: &mut Wire,
     mut peer: Peer,
+    admission: &Admission,
     inputs: &mpsc::Sender<Input>,
 ) -> Result<Option<(ClientId, Outlet)>, End> {
     if peer.is_unproven() {
@@ -123,6 +124,7 @@ async fn greet(
     let hello = match wire.receive().await? {
         Request::Hello(hello) => hello,
         Request::Status => {
+            let _place = turn(admission).await;
             let (reply, status) = oneshot::channel();
             inputs.send(Input::Status(reply)).await.map_err(|_| End::Stopping)?;
             let status = status.await.map_err(|_| End::Stopping)?;
@@ -140,6 +142,7 @@ async fn greet(
         wire.send(&Event::Refused(refused("the hello's magic is not echo's".into()))).await?;
         return Ok(None);
     }
+    let _place = turn(admission).await;
     let (outbox, outlet) = Outbox::new();
     let (accepted, result) = oneshot::channel();
     inputs.send(Input::Hello { peer, hello, outbox, accepted }).await.map_err(|_| End::Stopping)?;
@@ -224,7 +227,9 @@ async fn talk(
                 if held.is_some() {
                     continue;
                 }
-                // One request a turn: a client that never stops asking must not keep its answers waiting.
+                // One request a turn: a client that never stops asking must not keep its answers waiting. Nor may it keep
+                // the only thread: readiness alone never gives way to other tasks.
+                tokio::task::coop::consume_budget().await;
                 match receive_now(&wire.socket, &mut wire.buffer)? {
                     Some(Request::Received) => acknowledged = true,
                     Some(request) => {
@@ -255,6 +260,15 @@ const fn is_rated(request: &Request) -> bool {
         Request::Call { call, .. } => !matches!(call, Call::DropClaim { .. }),
         _ => false,
     }
+}
+
+/// The turn of a first message: it costs the daemon as much as a call, or more.
+async fn turn(admission: &Admission) -> Place {
+    let delay = admission.delay_of_call();
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
+    }
+    admission.request().await
 }
 
 /// Hands a request to the supervisor, once its user has a place there.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::allowance::Allowance;
-use crate::limits::REQUESTS;
+use crate::limits::{CALL, OWN_REQUESTS, REQUESTS};
 
 /// Where connections come in.
 #[derive(Debug)]
@@ -41,6 +41,16 @@ pub struct Admission {
     uid: u32,
     greetings: Arc<Semaphore>,
     requests: Arc<Semaphore>,
+    own_requests: Arc<Semaphore>,
+}
+
+/// A place among the requests that wait for the supervisor, until it is dropped.
+#[derive(Debug)]
+pub struct Place {
+    door: Arc<Door>,
+    uid: u32,
+    _of_user: OwnedSemaphorePermit,
+    _of_connection: OwnedSemaphorePermit,
 }
 
 impl Door {
@@ -76,7 +86,8 @@ impl Door {
         }
         share.connections += 1;
         let (greetings, requests) = (share.greetings.clone(), share.requests.clone());
-        Ok(Admission { door: self.clone(), uid, greetings, requests })
+        let own_requests = Arc::new(Semaphore::new(OWN_REQUESTS));
+        Ok(Admission { door: self.clone(), uid, greetings, requests, own_requests })
     }
 
     fn shares(&self) -> MutexGuard<'_, HashMap<u32, Share>> {
@@ -91,9 +102,11 @@ impl Admission {
         place(&self.greetings).await
     }
 
-    /// A place among the user's requests that wait for the supervisor.
-    pub async fn request(&self) -> OwnedSemaphorePermit {
-        place(&self.requests).await
+    /// A place among the requests of the connection and of its user that wait for the supervisor.
+    pub async fn request(&self) -> Place {
+        let _of_connection = place(&self.own_requests).await;
+        let _of_user = place(&self.requests).await;
+        Place { door: self.door.clone(), uid: self.uid, _of_user, _of_connection }
     }
 
     /// How long the user's next call has to wait; to be asked once a call.
@@ -101,6 +114,20 @@ impl Admission {
         let now = self.door.opened.elapsed();
         let mut shares = self.door.shares();
         shares.get_mut(&self.uid).map_or(Duration::ZERO, |share| share.calls.take(now))
+    }
+}
+
+impl Place {
+    /// What the place was for took so long. What takes longer than a call should counts as several.
+    pub fn took(self, time: Duration) {
+        let more = (time.as_nanos() / CALL.as_nanos()) as u32;
+        if more > 0 {
+            let now = self.door.opened.elapsed();
+            let mut shares = self.door.shares();
+            if let Some(share) = shares.get_mut(&self.uid) {
+                share.calls.take_more(now, more);
+            }
+        }
     }
 }
 
@@ -141,6 +168,15 @@ mod tests {
         assert!(door.admit(7).is_ok(), "one that went makes room");
         drop(all);
         assert!(door.shares().is_empty(), "nobody is remembered");
+    }
+
+    #[tokio::test]
+    async fn what_takes_long_counts_as_several_calls() {
+        let one = door().admit(7).unwrap();
+        one.request().await.took(CALL / 2);
+        assert!(one.delay_of_call().is_zero());
+        one.request().await.took(CALL * 20);
+        assert!(!one.delay_of_call().is_zero());
     }
 
     #[test]

@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 /// Requests of one user that wait for the supervisor at a time: what the others may have to wait for.
-pub const REQUESTS: usize = 16;
+pub const REQUESTS: usize = 8;
+/// And of one connection, so that the next one of the same user has its turn.
+pub const OWN_REQUESTS: usize = 4;
+/// Time in which the supervisor does what a call asks; what takes longer counts as so many calls.
+pub const CALL: Duration = Duration::from_micros(50);
 
 /// The limits in force.
 #[derive(Clone, Debug)]

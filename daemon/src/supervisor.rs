@@ -23,12 +23,13 @@ use echo::wire::message::{
     BUILD, EndReason, Event, Hello, LAYOUT_VERSION, PROTOCOL_MAX, PROTOCOL_MIN, Refused, Request, Status,
     Welcome,
 };
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
 use crate::burials::Burials;
 use crate::client::Client;
 use crate::client_page;
+use crate::door::Place;
 use crate::exit_watch::ExitWatch;
 use crate::limits::Limits;
 use crate::outbox::{OUTBOX_BYTES, OUTBOX_MESSAGES, Outbox, Unsent};
@@ -58,7 +59,7 @@ pub enum Input {
     /// A connection asked for the status instead.
     Status(oneshot::Sender<Status>),
     /// A client said something; its user has the place until that is done.
-    Request(ClientId, Request, OwnedSemaphorePermit),
+    Request(ClientId, Request, Place),
     /// A client's connection is gone, and why.
     Disconnected(ClientId, String),
     /// A client's process is gone.
@@ -185,7 +186,11 @@ impl Supervisor {
                 }
             }
             Input::Status(reply) => drop(reply.send(self.status())),
-            Input::Request(client, request, _place) => self.request(client, request),
+            Input::Request(client, request, place) => {
+                let started = Instant::now();
+                self.request(client, request);
+                place.took(started.elapsed());
+            }
             Input::Disconnected(client, reason) => self.disconnected(client, &reason),
             Input::Exited(client, proof) => self.exited(client, proof),
             Input::Built(name, result) => self.built(&name, result),

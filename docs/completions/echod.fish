@@ -5,7 +5,7 @@ complete -c echod -l uid-budget -d 'Host memory for the tables of one user [defa
 complete -c echod -l max-clients -d 'Clients that one user can have at a time [default: 256]' -r
 complete -c echod -l max-pending -d 'Connections of one user at a time that have not said hello yet [default: 64]' -r
 complete -c echod -l max-calls -d 'Calls a second of one user, once it has made as many at once [default: 5000]' -r
-complete -c echod -l max-tables -d 'Tables that one user can have at a time [default: 512]' -r
+complete -c echod -l max-tables -d 'Tables that one user can have at a time [default: 256]' -r
 complete -c echod -l max-leases -d 'Batches granted ahead to one user\'s readers: the sum of their prefetch depths [default: 8192]' -r
 complete -c echod -l hello-timeout -d 'Time that a connection has to say hello, such as "500ms" [default: 2s]' -r
 complete -c echod -l drain-timeout -d 'Time that clients have to finish when the daemon stops [default: 10s]' -r

@@ -16,6 +16,10 @@ use crate::table::ledger::ORPHANS;
 use crate::table::member::{MemberKey, Writer};
 use crate::table::queue::{Poison, Queue, Violation};
 
+/// Words that are looked at in one turn: some ten microseconds. A position takes one for each refill entry and two for
+/// each writer.
+const LOOKS_A_TURN: usize = 16 * 1024;
+
 /// An orphaned claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Orphan {
@@ -82,7 +86,10 @@ impl Queue {
         }
         for (index, word) in free.into_iter().zip(claims) {
             self.ledger.set_orphan(index, word);
-            self.orphans.extend(Orphan::kept(index, word, self.control.geometry()));
+            // First in the line: a writer that gave its claim up waits for it.
+            if let Some(orphan) = Orphan::kept(index, word, self.control.geometry()) {
+                self.orphans.push_front(orphan);
+            }
         }
         true
     }
@@ -126,30 +133,43 @@ impl Queue {
         }
     }
 
-    /// Settles what can be settled now; part of [`Queue::tick`].
+    /// Settles what can be settled now, as far as one turn allows; part of [`Queue::tick`]. What must be looked at again
+    /// comes behind the others, so that no claim keeps them from being settled, whoever says what.
     pub fn settle_orphans(&mut self) {
-        let mut orphans = std::mem::take(&mut self.orphans);
-        orphans.retain_mut(|orphan| {
-            let mut committed = false;
-            while orphan.settled < orphan.claim.length {
-                let position = Position(orphan.claim.position.0 + u64::from(orphan.settled));
-                match self.settle(position) {
-                    Settled::Later => break,
-                    Settled::Committed => committed = true,
-                    Settled::Otherwise => {}
-                }
-                orphan.settled += 1;
+        let looks = self.geometry().refill_len() as usize + 2 * self.writers.len();
+        let mut positions = (LOOKS_A_TURN / looks.max(1)).max(1);
+        for _ in 0..self.orphans.len() {
+            let Some(mut orphan) = self.orphans.pop_front() else { break };
+            if !self.settle_orphan(&mut orphan, &mut positions) {
+                self.orphans.push_back(orphan);
             }
-            if committed {
-                self.complete_for_the_dead(self.geometry().seq(orphan.claim.position));
+            if positions == 0 {
+                break;
             }
-            let is_settled = orphan.settled == orphan.claim.length;
-            if is_settled {
-                self.ledger.set_orphan(orphan.index, 0);
+        }
+    }
+
+    /// Looks at so many positions of a claim at most. Whether all of them are settled.
+    fn settle_orphan(&mut self, orphan: &mut Orphan, positions: &mut usize) -> bool {
+        let mut committed = false;
+        while orphan.settled < orphan.claim.length && *positions > 0 {
+            *positions -= 1;
+            let position = Position(orphan.claim.position.0 + u64::from(orphan.settled));
+            match self.settle(position) {
+                Settled::Later => break,
+                Settled::Committed => committed = true,
+                Settled::Otherwise => {}
             }
-            !is_settled
-        });
-        self.orphans = orphans;
+            orphan.settled += 1;
+        }
+        if committed {
+            self.complete_for_the_dead(self.geometry().seq(orphan.claim.position));
+        }
+        let is_settled = orphan.settled == orphan.claim.length;
+        if is_settled {
+            self.ledger.set_orphan(orphan.index, 0);
+        }
+        is_settled
     }
 
     fn settle(&mut self, position: Position) -> Settled {

@@ -114,7 +114,7 @@ pub struct Queue {
     pub(super) live: BTreeMap<BlockSeq, BlockIndex>,
     pub(super) ungranted: BTreeMap<BlockSeq, BlockIndex>,
     pub(super) free: VecDeque<BlockIndex>,
-    pub(super) orphans: Vec<Orphan>,
+    pub(super) orphans: VecDeque<Orphan>,
     pub(super) phase: Phase,
     pub(super) poison: Option<Poison>,
     by_token: HashMap<LeaseToken, BlockIndex>,
@@ -149,8 +149,15 @@ impl Queue {
             // The last daemon may have died between the two.
             queue.ledger.set_next_seq_at_least(BlockSeq(seq.0 + 1));
             let word = queue.control.ready(block).load(Ordering::Acquire);
-            if ReadyWord::decode(word).is_none_or(|ready| ready.seq != seq) {
-                return Err(Poison::State { block: block.get(), seq: seq.0, got: word }.into());
+            match ReadyWord::decode(word).filter(|ready| ready.seq == seq).map(|ready| ready.state) {
+                Some(BlockState::Filling | BlockState::Complete) => {}
+                // The last daemon was giving it up, and had not come to its record.
+                Some(BlockState::Broken) if queue.phase != Phase::Open => {
+                    queue.ledger.set_free(block);
+                    queue.free.push_back(block);
+                    continue;
+                }
+                _ => return Err(Poison::State { block: block.get(), seq: seq.0, got: word }.into()),
             }
             if let Some(first) = queue.live.insert(seq, block) {
                 return Err(RebuildError::Twice { first: first.get(), second: block.get(), seq: seq.0 });
@@ -195,7 +202,7 @@ impl Queue {
             live: BTreeMap::new(),
             ungranted: BTreeMap::new(),
             free: VecDeque::new(),
-            orphans: Vec::new(),
+            orphans: VecDeque::new(),
             phase: Phase::Open,
             poison: None,
             by_token: HashMap::new(),
@@ -327,8 +334,13 @@ impl Queue {
         }
         // A batch that was not complete is no right of anybody's, but the reader may have seen what a worker spoilt:
         // its other tables must not suffer for it.
+        let before = self.by_token.len();
         if let Err(poison) = tokens.iter().try_for_each(|token| self.release_one(key, token)) {
             self.poisoned(poison, actions);
+            return Ok(());
+        }
+        // Whoever gives back nothing gets nothing, and costs nothing.
+        if self.by_token.len() == before {
             return Ok(());
         }
         if self.phase == Phase::Open {
@@ -517,9 +529,22 @@ impl Queue {
     fn pending_in(&self, block: BlockIndex) -> u64 {
         let bits = match self.ledger.block_use(block) {
             BlockUse::Finishing => self.ledger.counted(block).iter().map(|bits| bits.count_ones()).sum(),
+            // A block is large, and most of them are full or empty: that is known without its bits.
+            _ if self.is_marked_complete(block) => self.ledger.length(block),
+            _ if self.geometry().first(self.ledger.seq(block)).0 >= self.cursor_and_limit().0 => 0,
             _ => self.control.count(block).min(self.ledger.length(block)),
         };
         bits.into()
+    }
+
+    fn is_marked_complete(&self, block: BlockIndex) -> bool {
+        let word = ReadyWord::decode(self.control.ready(block).load(Ordering::Relaxed));
+        word.is_some_and(|ready| ready.state == BlockState::Complete)
+    }
+
+    /// Whether every sample of the block is committed, whether or not somebody marked it; for people.
+    pub(super) fn is_full(&self, block: BlockIndex) -> bool {
+        self.is_marked_complete(block) || self.control.is_full(block)
     }
 
     /// Batches that readers gave back.
@@ -531,7 +556,7 @@ impl Queue {
     pub fn block_counts(&self) -> BlockCounts {
         let mut counts = BlockCounts { free: self.free.len() as u32, ..BlockCounts::default() };
         for &block in self.live.values() {
-            match self.control.is_full(block) {
+            match self.is_full(block) {
                 true => counts.complete += 1,
                 false => counts.filling += 1,
             }

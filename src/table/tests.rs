@@ -495,6 +495,24 @@ fn a_table_that_was_dropped_lets_go_of_its_writers_at_once() {
     assert!(bench.queue().writers().is_empty() && !bench.queue().is_unsettled());
 }
 
+/// The next daemon took the state of the block for a spoilt one, and gave complete batches up with it.
+#[test]
+fn a_daemon_that_dies_while_it_gives_a_block_up_leaves_the_table_whole() {
+    let mut bench = Bench::new(2, 2, 1, 1);
+    bench.attach_worker();
+    let reader = bench.attach_reader(2);
+    assert!(bench.claim(0, 2));
+    bench.commit(0);
+    bench.queue().close(EndReason::Draining, &mut Vec::new());
+    let block = BlockIndex::new(1, 2).unwrap();
+    crate::ring::ready::give_up(bench.queue().control(), block, BlockSeq(1));
+    bench.replace_daemon();
+    bench.tick();
+    assert_eq!(bench.queue().poison(), None);
+    assert_eq!(bench.queue().samples().pending, 2);
+    let _ = reader;
+}
+
 #[test]
 fn a_table_ends_only_when_somebody_finished() {
     let mut bench = Bench::new(2, 2, 1, 1);

@@ -113,7 +113,7 @@ fn grants(queue: &Queue) -> BTreeMap<MemberKey, Grants> {
     blocks.sort_by_key(|&(seq, ..)| seq);
     for (seq, block, grant) in blocks {
         let of_reader = grants.entry(grant.reader).or_default();
-        if queue.control().is_full(block) {
+        if queue.is_full(block) {
             of_reader.complete.push(seq);
         } else if of_reader.next.is_none() {
             of_reader.next = Some((seq, block));

@@ -193,8 +193,9 @@ fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8], wait: RecvFlags) -> R
     let message = loop {
         match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags) {
             Ok(message) => break message,
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Ok(Received::WouldBlock),
+            // One who waits looks around and waits again, and must come to that however often it is interrupted.
+            Err(Errno::INTR) if !wait.is_empty() => {}
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::WouldBlock),
             // A peer that closed with something unread resets the connection, which is said once and before what
             // it sent last: a goodbye, or why it closed.
             Err(Errno::CONNRESET) if !was_reset => was_reset = true,

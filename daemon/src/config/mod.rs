@@ -55,7 +55,7 @@ pub struct Config {
     /// Calls a second of one uid, once it has made as many at once, 1 to 1,000,000; what is too early waits.
     /// Default: 5,000.
     pub max_calls: Valued<u32>,
-    /// Tables of one uid at a time, 1 to 1,024. Default: 512.
+    /// Tables of one uid at a time, 1 to 1,024. Default: 256.
     pub max_tables: Valued<u32>,
     /// Batches that may be granted ahead to the readers of one uid, the sum of their prefetch depths, 1 to 1,048,576.
     /// Default: 8,192.
@@ -128,7 +128,7 @@ impl Config {
             max_clients: told.or(Key::MaxClients, |text| value::number(text, 1, 1 << 16), || 256)?,
             max_pending: told.or(Key::MaxPending, |text| value::number(text, 1, 1 << 16), || 64)?,
             max_calls: told.or(Key::MaxCalls, |text| value::number(text, 1, 1_000_000), || 5000)?,
-            max_tables: told.or(Key::MaxTables, |text| value::number(text, 1, 1024), || 512)?,
+            max_tables: told.or(Key::MaxTables, |text| value::number(text, 1, 1024), || 256)?,
             max_leases: told.or(Key::MaxLeases, |text| value::number(text, 1, 1 << 20), || 8192)?,
             hello_timeout: told.or(
                 Key::HelloTimeout,

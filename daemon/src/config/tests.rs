@@ -88,7 +88,7 @@ const VALUES: [(Key, [&str; 4]); 13] = [
     (Key::MaxClients, ["256", "1", "2", "65536"]),
     (Key::MaxPending, ["64", "1", "2", "3"]),
     (Key::MaxCalls, ["5000", "1", "2", "1000000"]),
-    (Key::MaxTables, ["512", "1", "2", "1024"]),
+    (Key::MaxTables, ["256", "1", "2", "1024"]),
     (Key::MaxLeases, ["8192", "1", "2", "1048576"]),
     (Key::HelloTimeout, ["2s", "500ms", "1m 30s", "1ms"]),
     (Key::DrainTimeout, ["10s", "1day", "0s", "1s"]),

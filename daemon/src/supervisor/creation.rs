@@ -14,6 +14,8 @@ use super::requests::{refusal, same_access, same_spec};
 use super::{Building, Input, Supervisor};
 use crate::table::Table;
 
+/// Tables that are being made for one user at a time: each takes as many cores as it has threads.
+const MAKING: usize = 8;
 /// Progress of a large table is logged in steps of so many bytes.
 const PROGRESS: u64 = 8 << 30;
 
@@ -41,6 +43,15 @@ impl Supervisor {
         }
         let uid = self.clients[&id].peer.uid();
         if let Some(building) = self.building.get_mut(&spec.name) {
+            let caller = self.clients[&id].peer.caller();
+            let access_list = &building.access;
+            let known = [0, self.limits.own_uid, building.uid].contains(&uid)
+                || [Role::Write, Role::Read].iter().any(|&role| access_list.allows(caller, role));
+            if !known {
+                let message =
+                    format!("table {:?} is being made by another user: use another name", spec.name);
+                return Some(Answer::Refused(refusal(RefusalKind::NotPermitted, message)));
+            }
             let same = same_spec(&building.spec.diff(&spec), &spec.name)
                 .and_then(|()| same_access(&building.access, access.as_ref(), &spec.name));
             if let Err(refusal) = same {
@@ -66,6 +77,12 @@ impl Supervisor {
         if of_uid >= self.limits.tables_per_uid as usize {
             let message =
                 format!("uid {uid} has {of_uid} tables already, which is the limit (max_tables): drop one");
+            return Some(Answer::Refused(refusal(RefusalKind::Limit, message)));
+        }
+        let making = self.building.values().filter(|building| building.uid == uid).count();
+        if making >= MAKING {
+            let message =
+                format!("uid {uid} has {making} tables being made already, which is the limit: wait for one");
             return Some(Answer::Refused(refusal(RefusalKind::Limit, message)));
         }
         self.build(spec, uid, access.unwrap_or_else(AccessList::owned), vec![(id, call_id)]);
@@ -97,9 +114,13 @@ impl Supervisor {
         self.building.insert(name.clone(), Building { spec: spec.clone(), uid, access, waiting });
         // Making gigabytes resident takes seconds: not here. Nor on tokio's threads, which panic where there can be none.
         let create = move || {
-            burials.wait();
-            let progress = progress(spec.name.clone());
-            let result = Store::create(&spec, &governor, uid, threads, progress).map(Box::new);
+            let make = || Store::create(&spec, &governor, uid, threads, progress(spec.name.clone()));
+            let result = match make() {
+                // A budget is not used up by a table that its owner has dropped.
+                Err(StoreError::Budget(_)) if burials.wait() => make(),
+                result => result,
+            };
+            let result = result.map(Box::new);
             // If the supervisor is gone, so is the table.
             let _ = inputs.blocking_send(Input::Built(spec.name, result));
         };

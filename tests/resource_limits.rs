@@ -95,6 +95,7 @@ fn pages_that_may_not_be_locked_are_an_error_a_note_or_nothing_as_the_table_asks
 }
 
 #[test]
+#[cfg_attr(echo_asan, ignore = "AddressSanitizer takes terabytes of addresses for itself")]
 fn a_daemon_without_addresses_refuses_tables_and_serves_on() {
     let daemon = Daemon::start();
     let client = daemon.client();
@@ -175,6 +176,7 @@ fn be_short_of_addresses() {
 }
 
 #[test]
+#[cfg_attr(echo_asan, ignore = "AddressSanitizer takes terabytes of addresses for itself")]
 fn a_client_without_addresses_hears_of_the_limit_and_goes_on_when_it_is_raised() {
     let daemon = Daemon::start();
     let client = daemon.client();

@@ -33,7 +33,7 @@ use crate::{Error, Result};
 const STACK: usize = 256 * 1024;
 
 /// How often the listening thread of a client that reads looks whether batches came back untold.
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(25);
 
 /// How long the listening thread tries to send what it has to.
 const LONG: Duration = Duration::from_secs(10);

@@ -15,6 +15,8 @@ pub struct Allowance {
 
 /// How much may be taken at once: what is regained in this time.
 const BURST: Duration = Duration::from_secs(1);
+/// How much is ever remembered: nobody waits longer than a second, whatever was taken.
+const LONGEST: Duration = Duration::from_secs(2);
 
 impl Allowance {
     /// So many a second, at least one, and nothing taken yet.
@@ -24,13 +26,13 @@ impl Allowance {
 
     /// Takes one, and says how long to wait before it may be used.
     pub fn take(&mut self, now: Duration) -> Duration {
-        self.full_at = self.full_at.max(now) + self.interval;
+        self.spend(now, self.interval);
         self.full_at.saturating_sub(now + BURST)
     }
 
-    /// Takes some more of what was used already.
-    pub fn take_more(&mut self, now: Duration, times: u32) {
-        self.full_at = self.full_at.max(now) + self.interval.saturating_mul(times);
+    /// Takes so much time of it.
+    pub fn spend(&mut self, now: Duration, time: Duration) {
+        self.full_at = (self.full_at.max(now) + time).min(now + LONGEST);
     }
 
     /// Whether something of what was taken is not regained yet.
@@ -53,6 +55,8 @@ mod tests {
         // Half a second later fifty are back, of which two are spent.
         let later = now + Duration::from_millis(500);
         assert_eq!((0..60).filter(|_| allowance.take(later).is_zero()).count(), 48);
+        allowance.spend(later, Duration::from_secs(3600));
+        assert_eq!(allowance.take(later), LONGEST - BURST, "no debt is longer");
         let much_later = Duration::from_secs(60);
         assert_eq!((0..200).filter(|_| allowance.take(much_later).is_zero()).count(), 100);
     }

@@ -3,13 +3,21 @@
 //! The kernel takes a third of a second a GiB for that, so it does not happen on the supervisor. Whoever makes a
 //! table that does not fit beside what is on its way out waits for that, and for nothing else.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::table::Table;
 
-/// How many there are, and who waits for their end.
+/// Which there are, and who waits for their end.
 #[derive(Clone, Default)]
-pub struct Burials(Arc<(Mutex<usize>, Condvar)>);
+pub struct Burials(Arc<(Mutex<Numbers>, Condvar)>);
+
+/// Burials by number.
+#[derive(Default)]
+struct Numbers {
+    last: u64,
+    going_on: BTreeSet<u64>,
+}
 
 impl Burials {
     /// Gives a table's memory back, elsewhere.
@@ -22,18 +30,26 @@ impl Burials {
         let _ = std::thread::Builder::new().name("burial".into()).spawn(dig);
     }
 
-    /// Waits until all that was dropped before is given back. Blocks. Whether there was anything.
+    /// Waits until all that was dropped before this is given back, and for nothing that is dropped meanwhile. Blocks.
+    /// Whether there was anything.
     pub fn wait(&self) -> bool {
-        let mut count = self.count();
-        let any = *count > 0;
-        while *count > 0 {
-            count = self.0.1.wait(count).unwrap_or_else(PoisonError::into_inner);
+        let last = self.numbers().last;
+        self.wait_for(last)
+    }
+
+    /// Waits for all up to that number.
+    fn wait_for(&self, last: u64) -> bool {
+        let goes_on = |numbers: &Numbers| numbers.going_on.first().is_some_and(|&first| first <= last);
+        let mut numbers = self.numbers();
+        let any = goes_on(&numbers);
+        while goes_on(&numbers) {
+            numbers = self.0.1.wait(numbers).unwrap_or_else(PoisonError::into_inner);
         }
         any
     }
 
-    fn count(&self) -> std::sync::MutexGuard<'_, usize> {
-        // A number cannot be left half-changed.
+    fn numbers(&self) -> std::sync::MutexGuard<'_, Numbers> {
+        // A set of numbers cannot be left half-changed.
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -44,19 +60,47 @@ struct Grave {
     _burial: Burial,
 }
 
-/// One that is counted.
-struct Burial(Burials);
+/// One that goes on until this is dropped.
+struct Burial {
+    burials: Burials,
+    number: u64,
+}
 
 impl Burial {
     fn begin(burials: Burials) -> Self {
-        *burials.count() += 1;
-        Self(burials)
+        let mut numbers = burials.numbers();
+        numbers.last += 1;
+        let number = numbers.last;
+        numbers.going_on.insert(number);
+        drop(numbers);
+        Self { burials, number }
     }
 }
 
 impl Drop for Burial {
     fn drop(&mut self) {
-        *self.0.count() -= 1;
-        self.0.0.1.notify_all();
+        self.burials.numbers().going_on.remove(&self.number);
+        self.burials.0.1.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_waits_for_what_was_before_and_not_for_what_comes() {
+        let burials = Burials::default();
+        assert!(!burials.wait());
+        let before = Burial::begin(burials.clone());
+        let waiting = std::thread::spawn({
+            let burials = burials.clone();
+            move || burials.wait_for(1)
+        });
+        let _later = Burial::begin(burials.clone());
+        drop(before);
+        // Whether it came in time to find the first or not, the second is nothing to it.
+        waiting.join().unwrap();
+        assert!(!burials.wait_for(1));
     }
 }

@@ -174,8 +174,10 @@ async fn talk(
     inputs: &mpsc::Sender<Input>,
 ) -> Result<(), End> {
     let mut acknowledged = true;
-    // A call that came too early for its user's rate. Until it is handed on nothing more is received.
+    // A call that came too early for its user's rate, and the call or goodbye that came behind it. Until they are handed
+    // on, what is not rated passes them: batches that are given back must not wait for a question.
     let mut held: Option<(Request, tokio::time::Instant)> = None;
+    let mut behind: Option<Request> = None;
     // One message is taken at a time: the queue behind it is what bounds how much may be unread.
     let mut unsent: Option<Outgoing> = None;
     let mut blocked = false;
@@ -198,7 +200,21 @@ async fn talk(
                 }
             }
         }
-        let interest = match (held.is_some(), blocked) {
+        if held.is_none()
+            && let Some(request) = behind.take()
+        {
+            let delay = if is_rated(&request) { admission.delay_of_call() } else { Duration::ZERO };
+            if delay.is_zero() {
+                let is_last = request == Request::Goodbye;
+                hand_on(client, request, admission, inputs).await?;
+                if is_last {
+                    return Err(End::Closed);
+                }
+            } else {
+                held = Some((request, tokio::time::Instant::now() + delay));
+            }
+        }
+        let interest = match (behind.is_some(), blocked) {
             (false, true) => Interest::READABLE | Interest::WRITABLE,
             (false, false) => Interest::READABLE,
             (true, _) => Interest::WRITABLE,
@@ -217,33 +233,27 @@ async fn talk(
                     hand_on(client, request, admission, inputs).await?;
                 }
             }
-            ready = wire.socket.ready(interest), if held.is_none() || blocked => {
+            ready = wire.socket.ready(interest), if behind.is_none() || blocked => {
                 let mut ready = ready?;
                 if ready.ready().is_writable() {
                     // Cleared before the next attempt, so that what changes meanwhile is noticed.
                     ready.clear_ready_matching(Ready::WRITABLE);
                     blocked = false;
                 }
-                if held.is_some() {
+                if behind.is_some() {
                     continue;
                 }
                 // One request a turn: a client that never stops asking must not keep its answers waiting. Nor may it keep
                 // the only thread: readiness alone never gives way to other tasks.
                 tokio::task::coop::consume_budget().await;
                 match receive_now(&wire.socket, &mut wire.buffer)? {
+                    // Said for nothing, and at no cost: it must have none for the others.
+                    Some(Request::Received) if acknowledged => tokio::task::yield_now().await,
                     Some(Request::Received) => acknowledged = true,
+                    Some(request) if is_rated(&request) || request == Request::Goodbye => behind = Some(request),
                     Some(request) => {
                         drop(ready);
-                        let delay = if is_rated(&request) { admission.delay_of_call() } else { Duration::ZERO };
-                        if !delay.is_zero() {
-                            held = Some((request, tokio::time::Instant::now() + delay));
-                            continue;
-                        }
-                        let is_last = request == Request::Goodbye;
                         hand_on(client, request, admission, inputs).await?;
-                        if is_last {
-                            return Err(End::Closed);
-                        }
                     }
                     // What became readable since `ready` was made is not cleared by it.
                     None => ready.clear_ready_matching(Ready::READABLE),
@@ -255,7 +265,7 @@ async fn talk(
 
 /// Whether it counts as a call of its user's. What workers and trainers do all the time does not: batches that are
 /// given back, claims that are given up.
-const fn is_rated(request: &Request) -> bool {
+pub const fn is_rated(request: &Request) -> bool {
     match request {
         Request::Call { call, .. } => !matches!(call, Call::DropClaim { .. }),
         _ => false,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::allowance::Allowance;
-use crate::limits::{CALL, OWN_REQUESTS, REQUESTS};
+use crate::limits::{OWN_REQUESTS, PART, REQUESTS};
 
 /// Where connections come in.
 #[derive(Debug)]
@@ -118,15 +118,12 @@ impl Admission {
 }
 
 impl Place {
-    /// What the place was for took so long. What takes longer than a call should counts as several.
+    /// The call that the place was for kept the supervisor busy for so long.
     pub fn took(self, time: Duration) {
-        let more = (time.as_nanos() / CALL.as_nanos()) as u32;
-        if more > 0 {
-            let now = self.door.opened.elapsed();
-            let mut shares = self.door.shares();
-            if let Some(share) = shares.get_mut(&self.uid) {
-                share.calls.take_more(now, more);
-            }
+        let now = self.door.opened.elapsed();
+        let mut shares = self.door.shares();
+        if let Some(share) = shares.get_mut(&self.uid) {
+            share.calls.spend(now, time * PART);
         }
     }
 }
@@ -173,9 +170,9 @@ mod tests {
     #[tokio::test]
     async fn what_takes_long_counts_as_several_calls() {
         let one = door().admit(7).unwrap();
-        one.request().await.took(CALL / 2);
+        one.request().await.took(Duration::from_millis(10));
         assert!(one.delay_of_call().is_zero());
-        one.request().await.took(CALL * 20);
+        one.request().await.took(Duration::from_secs(1));
         assert!(!one.delay_of_call().is_zero());
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 pub const REQUESTS: usize = 8;
 /// And of one connection, so that the next one of the same user has its turn.
 pub const OWN_REQUESTS: usize = 4;
-/// Time in which the supervisor does what a call asks; what takes longer counts as so many calls.
-pub const CALL: Duration = Duration::from_micros(50);
+/// One part in so many of the supervisor's time is what the calls of one user may take for long.
+pub const PART: u32 = 4;
 
 /// The limits in force.
 #[derive(Clone, Debug)]

@@ -200,6 +200,8 @@ async fn accept_all(
         if let Some(fd) = accept(&listener).await {
             let (inputs, door, alive) = (inputs.clone(), door.clone(), alive.clone());
             tokio::spawn(connection::serve(fd, inputs, door, limits.hello_timeout, alive));
+            // A backlog that never empties must not keep the only thread.
+            tokio::task::yield_now().await;
         }
     }
 }

@@ -4,10 +4,11 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use echo::access::Role;
-use echo::ids::{BlockIndex, BlockSeq, ClientId, TableId};
+use echo::ids::{BlockIndex, BlockSeq, ClientId, MemberId, TableId};
 use echo::ring::ready::{BlockState, ReadyWord};
 use echo::sync::Ordering;
 use echo::table::ledger::GrantRecord;
+use echo::table::member::MemberKey;
 use echo::table::why;
 use echo::wire::message::{
     Answer, ClientRow, LeaseRow, LeaseState, MAX_MEMBER_ROWS, MAX_ROWS, MemberRow, TableDetails, TableRow,
@@ -107,13 +108,12 @@ pub fn clients(supervisor: &Supervisor, after: Option<ClientId>) -> Answer {
         .take(MAX_ROWS)
         .map(|(&id, client)| {
             let (writers, readers) = client.count_members();
-            let grants = supervisor
-                .tables
-                .values()
-                .flat_map(|table| table.store.queue().readers())
-                .filter(|(key, _)| key.client == id)
-                .map(|(_, reader)| reader.held)
-                .sum();
+            let of_client = MemberKey { client: id, member: MemberId(0) }..;
+            let held = |table: &Table| -> u32 {
+                let readers = table.store.queue().readers().range(of_client.clone());
+                readers.take_while(|(key, _)| key.client == id).map(|(_, reader)| reader.held).sum()
+            };
+            let grants = supervisor.tables.values().map(held).sum();
             ClientRow {
                 client: id,
                 pid: client.peer.pid(),

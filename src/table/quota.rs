@@ -2,7 +2,8 @@
 //!
 //! A trainer that is stopped keeps what it was granted. Where all readers are one user's, that is the user's own
 //! affair, and one reader may hold everything. Where several users read the same table, the readers of each hold at most an
-//! equal part of the blocks, so that one user's stopped trainer never stops the others'.
+//! equal part of the blocks, so that one user's stopped trainer does not stop the others'. What a reader was granted while
+//! it shared with nobody it keeps until it gives it back.
 
 use std::collections::BTreeMap;
 

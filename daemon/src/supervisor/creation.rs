@@ -116,8 +116,8 @@ impl Supervisor {
         let create = move || {
             let make = || Store::create(&spec, &governor, uid, threads, progress(spec.name.clone()));
             let result = match make() {
-                // A budget is not used up by a table that its owner has dropped.
-                Err(StoreError::Budget(_)) if burials.wait() => make(),
+                // Neither a budget nor a limit of the kernel is used up by a table that was dropped before.
+                Err(StoreError::Budget(_) | StoreError::Memory(_)) if burials.wait() => make(),
                 result => result,
             };
             let result = result.map(Box::new);

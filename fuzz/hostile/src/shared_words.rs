@@ -175,7 +175,8 @@ fn step(input: &mut Input<'_>, table: &mut Table, spoilt: Spoilt) {
                 spoiling::record(input, page.record(0).expect("the first"));
             }
         }
-        Step::ManyDroppedClaims if spoilt == Spoilt::ClientPage => {
+        // Once: it takes long, and twice is no other than once.
+        Step::ManyDroppedClaims if spoilt == Spoilt::ClientPage && !table.is_flooded() => {
             if let Some((page, say)) = table.page(input.below(4)) {
                 spoiling::many_dropped_claims(input, page.record(0).expect("the first"), say);
             }

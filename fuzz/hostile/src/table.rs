@@ -360,6 +360,11 @@ impl Table {
         self.let_go();
     }
 
+    /// Whether more claims wait to be settled than a few workers' deaths leave.
+    pub(crate) fn is_flooded(&mut self) -> bool {
+        self.queue().orphaned_claims() > 100
+    }
+
     /// Asks what is being waited for, and for everything else that is shown of a table.
     pub(crate) fn show(&mut self) {
         self.clock += 1;

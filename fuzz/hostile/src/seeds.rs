@@ -335,8 +335,9 @@ fn programs() -> Vec<(&'static str, Vec<Written>)> {
         (
             "many-claims-given-up",
             started(&[
+                (AttachWorker, &[]),
                 (Claim, &[0, 4]),
-                (ManyDroppedClaims, &[0, 0, 255]),
+                (ManyDroppedClaims, &[1, 0, 255]),
                 (Tick, &[]),
                 (KillWorker, &[0]),
                 (Tick, &[]),

@@ -3,7 +3,7 @@
 use echo::ids::{BlockIndex, BlockSeq, Position};
 use echo::ring::control::Control;
 use echo::ring::ready::{BlockState, ReadyWord};
-use echo::ring::record::{Record, RecordedClaim};
+use echo::ring::record::{MAX_CLAIM, Record, RecordedClaim};
 use echo::sync::{AtomicU32, AtomicU64, Ordering};
 use echo::table::ledger::ORPHANS;
 
@@ -54,7 +54,7 @@ pub(crate) fn many_dropped_claims(input: &mut Input<'_>, record: Record<'_>, mut
     };
     for i in 0..count {
         // Lengths differ, since the same claim twice is one claim.
-        let (position, length) = (Position(from + u64::from(i % 7)), i / 7 % 2048 + 1);
+        let (position, length) = (Position(from + u64::from(i % 3)), i / 3 % MAX_CLAIM + 1);
         let dropped = RecordedClaim { position, length, dropped: true };
         record.claim().store(dropped.encode(), Ordering::Release);
         say();

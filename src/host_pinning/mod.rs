@@ -29,4 +29,4 @@ pub use api::{CudaApi, MissingSymbol, Versions};
 pub use chunks::CHUNK_BYTES;
 pub use error::{Failure, Piece, PinError, Probe, probed};
 pub use register::{Permission, Progress, Region, Registered, Registration, pin_all, unpin_all};
-pub use resolve::{Candidate, Load, Resolved, Rung, Search, candidates, resolve};
+pub use resolve::{Candidate, Load, Resolved, Rung, Search, Step, candidates, climb, resolve};

@@ -243,6 +243,31 @@ pub struct Resolved {
     pub probes: Vec<Probe>,
 }
 
+/// A step of a climb: what was tried, and the library if it can be opened and has what is needed.
+#[derive(Debug)]
+pub struct Step {
+    /// What was tried. Its reason is why there is no library.
+    pub probe: Probe,
+    /// The library, which was not started.
+    pub api: Option<CudaApi>,
+}
+
+/// The ladder, climbed a step at a time. Libraries are opened, and nothing in them is called.
+pub fn climb(search: &Search) -> impl Iterator<Item = Step> + use<> {
+    candidates(search, &list_directory).into_iter().map(|candidate| match candidate {
+        Candidate::None { rung, reason } => {
+            Step { probe: Probe { rung, what: "(none)".into(), reason: Some(reason) }, api: None }
+        }
+        Candidate::Library { rung, name, load } => {
+            let (api, reason) = match open(rung, &name, load) {
+                Ok(api) => (Some(api), None),
+                Err(reason) => (None, Some(reason)),
+            };
+            Step { probe: Probe { rung, what: described(&name, load), reason }, api }
+        }
+    })
+}
+
 /// Climbs the ladder until a library can be opened, has what is needed, and starts. A runtime that is too new for the
 /// driver is passed over, since an older one may be there; any other failure to start ends the climb.
 ///
@@ -251,45 +276,30 @@ pub struct Resolved {
 pub fn resolve(search: &Search) -> Result<Resolved, PinError> {
     let mut probes = Vec::new();
     let mut too_new = None;
-    for candidate in candidates(search, &list_directory) {
-        let (rung, name, load) = match candidate {
-            Candidate::Library { rung, name, load } => (rung, name, load),
-            Candidate::None { rung, reason } => {
-                probes.push(Probe { rung, what: "(none)".into(), reason: Some(reason) });
-                continue;
-            }
+    for Step { mut probe, api } in climb(search) {
+        let Some(api) = api else {
+            probes.push(probe);
+            continue;
         };
-        let what = described(&name, load);
-        match open(rung, &name, load) {
-            Err(reason) => probes.push(Probe { rung, what, reason: Some(reason) }),
-            Ok(api) => match api.initialise() {
-                Ok(()) => {
-                    probes.push(Probe { rung, what, reason: None });
-                    return Ok(Resolved { api, probes });
-                }
-                Err(code) => {
-                    let failure = Failure::of(&api, code);
-                    let reason = Some(format!("it does not start: {} ({code})", failure.name));
-                    probes.push(Probe { rung, what, reason });
-                    let library = api.library().to_owned();
-                    let error = PinError::Initialise { library, failure, probes: Vec::new() };
-                    if code != INSUFFICIENT_DRIVER {
-                        return Err(error.after(&probes));
-                    }
-                    too_new.get_or_insert(error);
-                }
-            },
+        let Err(code) = api.initialise() else {
+            probes.push(probe);
+            return Ok(Resolved { api, probes });
+        };
+        let failure = Failure::of(&api, code);
+        probe.reason = Some(format!("it does not start: {} ({code})", failure.name));
+        probes.push(probe);
+        let error = PinError::Initialise { library: api.library().into(), failure, probes: Vec::new() };
+        if code != INSUFFICIENT_DRIVER {
+            return Err(error.after(&probes));
         }
+        too_new.get_or_insert(error);
     }
     if let Some((path, source_name)) = &search.named
         && too_new.is_none()
     {
         let reason = probes.pop().and_then(|probe| probe.reason).unwrap_or_default();
-        return Err(PinError::Override {
-            path: path.display().to_string(),
-            source_name: source_name.clone(),
-            reason,
-        });
+        let path = path.display().to_string();
+        return Err(PinError::Override { path, source_name: source_name.clone(), reason });
     }
     Err(too_new.unwrap_or(PinError::NotFound { probes: Vec::new() }).after(&probes))
 }

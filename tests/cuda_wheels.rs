@@ -82,7 +82,7 @@ fn fetch(wheel: &Wheel) -> Result<PathBuf, String> {
     }
     std::fs::create_dir_all(&wheels).map_err(|error| error.to_string())?;
     let lock = File::create(wheels.join("lock")).map_err(|error| error.to_string())?;
-    lock.lock().map_err(|error| error.to_string())?;
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).map_err(|error| error.to_string())?;
     let fetched = wheels.join(format!("{}-{}", wheel.requirement, std::process::id()));
     let mut pip = Command::new("python3");
     pip.args([

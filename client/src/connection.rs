@@ -205,27 +205,30 @@ impl Connection {
     /// # Errors
     /// [`Error::TimedOut`] if others have it for so long: its place in the line is given up then. [`Error::Refused`] if
     /// the turn will not come: the table was dropped or is poisoned, or echod is stopping.
-    #[cfg_attr(not(test), expect(dead_code, reason = "used by what registers mappings"))]
     pub(crate) fn begin_pin(&self, member: MemberId, timeout: Duration) -> Result<()> {
         let id = self.send_call(Call::BeginPin { member }, true)?;
         let begun = self.answer(id, "waiting for the turn to page-lock the table's memory", timeout);
         if matches!(begun, Err(Error::TimedOut { .. })) {
-            // It may have come just now: this ends it in either case, and what is registered stays so.
-            let pinned = self.shared.state().pinned.get(&member).cloned();
-            if self.tell(Call::EndPin { member, pinned }).is_err() {
-                // A turn that nobody knows of must not keep the others waiting. A daemon that cannot be told for so long
-                // sees the socket close.
-                let _ = rustix::net::shutdown(&self.shared.socket, rustix::net::Shutdown::Both);
-            }
+            // It may have come just now: this ends it in either case.
+            self.end_turn(member);
         }
         begun.map(drop)
+    }
+
+    /// Ends the turn of a reader that registered nothing in it: what it had registered before stays so.
+    pub(crate) fn end_turn(&self, member: MemberId) {
+        let pinned = self.shared.state().pinned.get(&member).cloned();
+        if self.tell(Call::EndPin { member, pinned }).is_err() {
+            // A turn that nobody knows of must not keep the others waiting. A daemon that cannot be told for so long
+            // sees the socket close.
+            let _ = rustix::net::shutdown(&self.shared.socket, rustix::net::Shutdown::Both);
+        }
     }
 
     /// Ends the turn, and says what is registered now. Without a turn it only says that.
     ///
     /// # Errors
     /// If the daemon is gone, or finds the report impossible. The turn is over in any case.
-    #[cfg_attr(not(test), expect(dead_code, reason = "used by what registers mappings"))]
     pub(crate) fn end_pin(&self, member: MemberId, pinned: Option<PinReport>) -> Result<()> {
         {
             let mut state = self.shared.state();

@@ -311,6 +311,15 @@ fn described(name: &OsStr, load: Load) -> String {
     }
 }
 
+/// What the loader says, which is the cause of what libloading says, without the name that it begins with.
+fn loaders_words(error: &libloading::Error, name: &OsStr) -> String {
+    let words = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+    match name.to_str().and_then(|name| words.strip_prefix(name)?.strip_prefix(": ")) {
+        Some(rest) => rest.to_owned(),
+        None => words,
+    }
+}
+
 /// Opens a library and takes its functions, or says why not.
 fn open(rung: Rung, name: &OsStr, load: Load) -> Result<CudaApi, String> {
     let flags = match load {

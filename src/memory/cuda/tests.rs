@@ -136,6 +136,27 @@ fn a_buffer_grows_and_shrinks_behind_its_base() {
 }
 
 #[test]
+fn any_block_can_be_released_and_committed_again() {
+    use crate::memory::VirtualBacking;
+    let bench = Bench::new(16, 0);
+    let backing = CudaBacking::new(bench.pool.clone());
+    let mut reservation = backing.reserve(MAX).unwrap();
+    let base = backing.base(&reservation);
+    // SAFETY: whole blocks inside, where nothing is committed.
+    unsafe { backing.commit(&mut reservation, 0, 4 * BLOCK) }.unwrap();
+    let before = memory(base, 4 * BLOCK);
+    // SAFETY: committed, and used by nobody.
+    unsafe { backing.release(&mut reservation, BLOCK, BLOCK) }.unwrap();
+    assert_eq!((stub::memory_at(base + BLOCK), bench.used()), (None, 3 * BLOCK));
+    // SAFETY: as above.
+    unsafe { backing.commit(&mut reservation, BLOCK, BLOCK) }.unwrap();
+    let after = memory(base, 4 * BLOCK);
+    assert_eq!((before[0], &before[2..]), (after[0], &after[2..]));
+    drop(reservation);
+    assert_eq!((stub::left(), bench.used()), (Left::default(), 0));
+}
+
+#[test]
 fn a_growth_that_fails_leaves_everything_as_it_was() {
     for symbol in ["cuMemCreate", "cuMemMap", "cuMemSetAccess"] {
         for skip in [0, 2] {
@@ -159,7 +180,7 @@ fn a_growth_that_fails_leaves_everything_as_it_was() {
 
 #[test]
 fn a_failure_does_not_change_what_lies_idle() {
-    let bench = Bench::new(16, 2);
+    let bench = Bench::new(16, 8);
     let mut buffer = bench.buffer().unwrap();
     buffer.grow_to(2 * BLOCK).unwrap();
     shrink(&mut buffer, 0);
@@ -285,18 +306,18 @@ fn an_import_that_fails_to_be_mapped_waits_again_in_its_order() {
     let bench = Bench::new(16, 0);
     let mut ours = bench.buffer().unwrap();
     ours.grow_to(4 * BLOCK).unwrap();
-    let incoming = importer(0);
-    let mut theirs = VirtualBuffer::new(incoming.clone(), MAX, Account::nobody()).unwrap();
-    for block in ours.export(0..4 * BLOCK).unwrap() {
-        incoming.import(block).unwrap();
-    }
     for (symbol, skip) in [("cuMemMap", 2), ("cuMemSetAccess", 0)] {
+        let incoming = importer(0);
+        let mut theirs = VirtualBuffer::new(incoming.clone(), MAX, Account::nobody()).unwrap();
+        for block in ours.export(0..4 * BLOCK).unwrap() {
+            incoming.import(block).unwrap();
+        }
         stub::fail(symbol, skip, INVALID_VALUE);
         theirs.grow_to(3 * BLOCK).unwrap_err();
         assert_eq!((incoming.waiting_bytes(), theirs.committed()), (4 * BLOCK, 0));
+        theirs.grow_to(4 * BLOCK).unwrap();
+        assert_eq!(memory(theirs.base(), 4 * BLOCK), memory(ours.base(), 4 * BLOCK));
     }
-    theirs.grow_to(4 * BLOCK).unwrap();
-    assert_eq!(memory(theirs.base(), 4 * BLOCK), memory(ours.base(), 4 * BLOCK));
 }
 
 #[test]
@@ -309,6 +330,7 @@ fn a_block_that_is_not_what_was_announced_is_refused_and_its_descriptor_closed()
 
     let error = importer(1).import(export()).unwrap_err();
     assert!(matches!(error, CudaError::OtherDevice { .. }), "{error}");
+    assert_eq!(stub::calls("cuMemImportFromShareableHandle"), 0, "the driver is not even asked");
     let lie = ExportedBlock { device: DeviceUuid::from_bytes(UUIDS[1]), ..export() };
     let error = importer(1).import(lie).unwrap_err();
     assert!(matches!(error, CudaError::OtherDevice { .. }), "{error}");

@@ -106,6 +106,7 @@ const fn hint(code: c_int) -> Option<&'static str> {
             "there is no GPU for this process: is its kernel module loaded, and CUDA_VISIBLE_DEVICES not empty?"
         }
         101 => "this process cannot see that device: see CUDA_VISIBLE_DEVICES and the container's devices",
+        201 => "it wants a current context for this, which nothing here makes: let the framework start first",
         217 => "these two devices have no access to each other: use the device that the memory is on",
         304 => "the kernel refuses it: see its log, and the limit of open files",
         800 => "it is not permitted: see the container's and the operator's restrictions",

@@ -1,6 +1,8 @@
 //! A trainer that asks for page-locked memory gets it, or an error that says exactly why: from the ladder, which finds
 //! fake CUDA runtimes wherever real ones lie, to what such a runtime sees of the samples.
 
+#[path = "support/cuda.rs"]
+mod cuda;
 #[path = "support/fakes.rs"]
 mod fakes;
 #[path = "support/mod.rs"]
@@ -8,9 +10,10 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
+use cuda::{Driver, Runtime};
 use echo::host_pinning::{PinError, Rung, Search, probed, resolve};
 use echo_client::{Client, Error, PinOptions, Reader, ReaderOptions};
-use fakes::{Runtime, Tree, built};
+use fakes::{Tree, built};
 use support::{Actor, Daemon, LONG, check_of, client_of_role, eventually, ids, numbers, said, say};
 
 const TABLE: &str = "pinned";
@@ -293,7 +296,7 @@ fn train(batches: u32) {
         }
     }
     drop(reader);
-    runtime.say_what_lives();
+    runtime.loaded().say_what_lives();
     say(&format!("{seen} samples"));
 }
 

@@ -49,6 +49,7 @@ fn role() {
             std::thread::park();
         }
         ["pin-in-a-child"] => pin_in_a_child(),
+        ["pin-by-the-driver"] => pin_by_the_driver(),
         _ => panic!("no such part: {role:?}"),
     }
 }
@@ -270,6 +271,16 @@ fn pin_in_a_child() {
     pin(&reader, &PinOptions::default());
 }
 
+/// As a process does whose framework was linked to a runtime of its own: the driver is loaded, and nothing else.
+fn pin_by_the_driver() {
+    let driver = Driver::load(Path::new(&std::env::var_os("DRIVER").unwrap())).unwrap();
+    assert_eq!(driver.init(0), 0);
+    let reader = registrable(&client_of_role());
+    pin(&reader, &PinOptions::default());
+    assert_eq!(driver.says::<usize>("cuCtxGetCurrent"), Ok(0), "the thread is left as it was");
+    drop(reader);
+}
+
 fn work(samples: u64) {
     let mut writer = client_of_role().attach_writer(TABLE, None).unwrap();
     for id in 0..samples {
@@ -415,6 +426,29 @@ fn a_read_only_mapping_takes_a_device_that_can() {
     assert!(!scene.tree.journal().calls().iter().any(|call| call.starts_with("cudaHostRegister")));
     let done = scene.play("pin-read-only", &[("ECHO_FAKE_CUDA_ATTRIBUTES", "113=1")]);
     assert_eq!(done, [format!("{BYTES} bytes in 2 pieces, ReadOnly")]);
+}
+
+#[test]
+fn the_driver_registers_where_there_is_a_context_and_no_runtime() {
+    let scene = Scene::new("driver");
+    let driver = scene.tree.put_driver();
+    let variables = |more| [("DRIVER", displayed(&driver)), ("LD_LIBRARY_PATH", ""), more];
+    let said = scene.play("pin-by-the-driver", &variables(("ECHO_FAKE_CUDA_CONTEXT", "0"))).concat();
+    assert!(
+        said.contains("by libcuda.so.1: CUDA_ERROR_INVALID_CONTEXT (201): this process has no CUDA context"),
+        "{said}"
+    );
+    let said = scene.play("pin-by-the-driver", &variables(("ECHO_FAKE_CUDA_CONTEXT", "1")));
+    assert_eq!(said, [format!("{BYTES} bytes in 2 pieces, ReadWrite")]);
+    let journal = scene.tree.journal();
+    assert_eq!(journal.live("libcuda.so.1", "registrations"), Some(0));
+    let calls = journal.calls();
+    let count = |call: &str| calls.iter().filter(|made| *made == call).count();
+    assert_eq!((count("cuMemHostRegister_v2 0"), count("cuMemHostUnregister 0")), (2, 2));
+    assert_eq!(count("cuDevicePrimaryCtxRetain 0"), count("cuDevicePrimaryCtxRelease_v2 0"));
+    let said =
+        scene.play("pin-by-the-driver", &variables(("ECHO_FAKE_CUDA_FAIL", "cuMemHostRegister_v2:*:801")));
+    assert!(said.concat().contains("201"), "no context again");
 }
 
 #[test]

@@ -71,6 +71,11 @@ impl Contexts {
         }
     }
 
+    /// Of one that is alive.
+    pub(crate) fn device_of(&self, context: Handle) -> usize {
+        (context - FIRST) % GENERATION
+    }
+
     pub(crate) fn push(&self, context: Handle) -> Result<(), Code> {
         if !self.is_alive(context) {
             return Err(INVALID_CONTEXT);

@@ -159,6 +159,13 @@ impl Driver {
         self.call("cuCtxGetCurrent", format_args!(""), |_| put(out, contexts::current().unwrap_or(0)))
     }
 
+    /// The device of the thread's context.
+    pub fn context_get_device(&self, out: Out<'_, c_int>) -> Code {
+        self.call("cuCtxGetDevice", format_args!(""), |state| {
+            put(out, state.contexts.device_of(state.contexts.current()?) as c_int)
+        })
+    }
+
     pub fn context_push(&self, context: Handle) -> Code {
         self.call("cuCtxPushCurrent_v2", format_args!("{context:#x}"), |state| state.contexts.push(context))
     }

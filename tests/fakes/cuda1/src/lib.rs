@@ -97,6 +97,11 @@ extern "C" fn cuCtxGetCurrent(context: Out<'_, usize>) -> Code {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn cuCtxGetDevice(device: Out<'_, c_int>) -> Code {
+    DRIVER.context_get_device(device)
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn cuCtxPushCurrent_v2(context: usize) -> Code {
     DRIVER.context_push(context)
 }

@@ -446,9 +446,18 @@ fn the_driver_registers_where_there_is_a_context_and_no_runtime() {
     let count = |call: &str| calls.iter().filter(|made| *made == call).count();
     assert_eq!((count("cuMemHostRegister_v2 0"), count("cuMemHostUnregister 0")), (2, 2));
     assert_eq!(count("cuDevicePrimaryCtxRetain 0"), count("cuDevicePrimaryCtxRelease_v2 0"));
-    let said =
-        scene.play("pin-by-the-driver", &variables(("ECHO_FAKE_CUDA_FAIL", "cuMemHostRegister_v2:*:801")));
-    assert!(said.concat().contains("201"), "no context again");
+}
+
+#[test]
+fn a_device_that_uses_this_machines_page_tables_is_said_to_lock_nothing() {
+    let scene = Scene::new("tables");
+    let mut trainer = scene.start("pin-and-stay", &[("ECHO_FAKE_CUDA_ATTRIBUTES", "100=1,88=1,18=0")]);
+    trainer.expect(&format!("{BYTES} bytes in 2 pieces, ReadWrite"));
+    let rows = scene.daemon.client().list_clients().unwrap();
+    let shown: Vec<&str> =
+        rows.iter().flat_map(|row| &row.pins).map(|pin| pin.report.library.as_str()).collect();
+    let notice = "registered, not locked: the device uses this machine's page tables";
+    assert_eq!(shown, [format!("libcudart.so.12 (CUDA 12.9; {notice})")]);
 }
 
 #[test]

@@ -202,8 +202,12 @@ impl Store {
 }
 
 impl Drop for Store {
-    /// Gives the pages back before the leases: whoever keeps a descriptor keeps no memory by it.
+    /// Gives the pages back before the leases: whoever keeps a descriptor keeps no memory by it. But not from under
+    /// members, whose batches they are, and whose devices may have them pinned: their mappings are the last to go.
     fn drop(&mut self) {
+        if self.queue.has_members() {
+            return;
+        }
         let punch = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         for (file, bytes) in [
             (&self.files.data, self.layout.bytes()),

@@ -72,7 +72,7 @@ pub use element::Element;
 pub use error::Error;
 pub use inbox::Canceller;
 pub use reader::{Reader, ReaderOptions, wait_any};
-pub use search::{SOCKET_VARIABLE, search};
+pub use search::{SOCKET_VARIABLE, SocketPlace, SocketSource, search, socket_places};
 pub use status::status;
 pub use writer::Writer;
 

@@ -1,5 +1,6 @@
 //! Answers for people.
 
+mod doctor;
 mod lease;
 mod printable;
 mod quantity;
@@ -12,6 +13,7 @@ use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
 use echo_client::message::ClientRow;
 pub(crate) use printable::printable;
 use quantity::age;
+pub(crate) use quantity::bytes;
 
 use crate::commands::Answer;
 
@@ -36,6 +38,7 @@ pub fn answer(answer: &Answer) -> String {
         Answer::Why { table, waits } => why::show(table, waits),
         Answer::Leases(rows) if rows.is_empty() => "no reader holds a batch".into(),
         Answer::Leases(rows) => lease::list(rows),
+        Answer::Doctor(report) => doctor::show(report),
     };
     text + "\n"
 }

@@ -11,10 +11,13 @@
 //! 2. [`spec`], [`access`]: what a sample looks like, and who may do what with a table.
 //! 3. [`memory`]: from a file descriptor to an array whose base never moves.
 //! 4. [`ring`]: the protocol in shared memory; its module page is the essay.
-//! 5. [`table`]: who may read what, as pure state machines.
-//! 6. [`wire`], [`peer`], [`token`]: the conversation, and who is talking.
+//! 5. [`host_pinning`]: page-locking what is mapped with CUDA, where a trainer asks for it.
+//! 6. [`table`]: who may read what, as pure state machines.
+//! 7. [`wire`], [`peer`], [`token`]: the conversation, and who is talking.
 
 pub mod access;
+#[cfg(not(echo_loom))]
+pub mod host_pinning;
 pub mod ids;
 #[cfg(not(echo_loom))]
 pub mod memory;

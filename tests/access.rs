@@ -1,5 +1,7 @@
 //! Who may do what with a table, and how much one user may have.
 
+#[path = "support/stranger.rs"]
+mod stranger;
 #[path = "support/mod.rs"]
 mod support;
 #[path = "support/user.rs"]
@@ -9,9 +11,10 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use echo::wire::codec;
-use echo::wire::message::{Event, MAX_MESSAGE};
+use echo::wire::message::{Answer, Call, Event, MAX_MESSAGE, PinReport};
 use echo::wire::socket::{self, Received};
 use echo_client::{AccessList, Client, Error, ReaderOptions};
+use stranger::Stranger;
 use support::{Actor, Daemon, LONG, check_of, client_of_role, eventually, ids, numbers, say};
 use user::{become_user, can_become_others};
 
@@ -54,6 +57,13 @@ fn play_user(role: &[String]) {
         std::thread::park();
     }
     let client = client_of_role();
+    if role[2] == "see-pins" {
+        let rows = client.list_clients().unwrap();
+        let row = rows.iter().find(|row| row.pinned_bytes > 0).unwrap();
+        let libraries: Vec<_> = row.pins.iter().map(|pin| &*pin.report.library).collect();
+        say(&format!("{} bytes, through {libraries:?} and {} more", row.pinned_bytes, row.pins_left_out));
+        return;
+    }
     let reader = |options| client.attach_reader("t", None, options);
     let mut kept = None;
     let done = match role[2].as_str() {
@@ -152,6 +162,25 @@ fn a_reader_that_may_pin_reads_from_writable_memory() {
     drop(writer);
     assert!(writable("data").into_iter().all(|writable| writable), "what CUDA is to register");
     assert!(writable("control").into_iter().all(|writable| !writable), "the words stay the workers'");
+}
+
+#[test]
+fn how_a_table_is_pinned_is_shown_to_those_who_may_look_at_it() {
+    if !can_become_others("how a table is pinned is shown to those who may look at it") {
+        return;
+    }
+    let daemon = Daemon::start().open_to_all();
+    let observer = AccessList(vec![format!("uid:{OWNER}=observe").parse().unwrap()]);
+    daemon.client().create_table_for(&numbers("t", 1, 2), &observer).unwrap();
+    let (trainer, _page) = Stranger::greeted(&daemon.socket());
+    let (reader, _, _) = trainer.attach(1, "t", false);
+    let library = "/home/somebody/libcudart.so.12".into();
+    let pinned = Some(PinReport { bytes: 64, registrations: 1, library, read_only: false });
+    let (event, _) = trainer.call(2, Call::EndPin { member: reader.member, pinned });
+    assert!(matches!(event, Event::Answer { answer: Answer::Done, .. }), "{event:?}");
+    let seen = "64 bytes, through [\"/home/somebody/libcudart.so.12\"] and 0 more";
+    assert_eq!(told(&daemon, OWNER, OWNER, "see-pins"), seen);
+    assert_eq!(told(&daemon, NOBODY, NOBODY, "see-pins"), "64 bytes, through [] and 1 more");
 }
 
 #[test]

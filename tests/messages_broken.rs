@@ -13,7 +13,9 @@ use std::os::fd::AsFd;
 use echo::access::AccessList;
 use echo::ids::{LeaseToken, MemberId};
 use echo::wire::codec;
-use echo::wire::message::{Call, Event, LAYOUT_VERSION, MAGIC, MAX_MESSAGE, PROTOCOL_MAX, Request};
+use echo::wire::message::{
+    Call, Event, LAYOUT_VERSION, MAGIC, MAX_MESSAGE, PROTOCOL_MAX, PinReport, Request,
+};
 use stranger::Stranger;
 use support::{Daemon, check_of, eventually, ids, numbers};
 
@@ -44,6 +46,11 @@ fn requests() -> Vec<Request> {
         Call::Why { name: name.clone() },
         Call::SetAccess { table: name.clone(), access: AccessList::owned() },
         Call::ListLeases { table: Some(name), after: None },
+        Call::BeginPin { member },
+        Call::EndPin {
+            member,
+            pinned: Some(PinReport { bytes: 1, registrations: 1, library: "lib".into(), read_only: false }),
+        },
     ];
     let tokens = vec![LeaseToken([7; 16]); 3];
     let calls = (1..).zip(calls).map(|(id, call)| Request::Call { id, call });

@@ -20,7 +20,7 @@ use echo::ring::words::Words;
 use echo::wire::codec;
 use echo::wire::message::{
     Answer, BUILD, Call, Event, Hello, LAYOUT_VERSION, MAGIC, MAX_MESSAGE, MAX_TOKENS, PROTOCOL_MAX,
-    PROTOCOL_MIN, Request, Welcome,
+    PROTOCOL_MIN, PinReport, Request, Welcome,
 };
 use echo::wire::socket::{self, Packet, Received, Sent};
 
@@ -61,6 +61,8 @@ struct State {
     /// Calls that are waited for; what was answered, once it was.
     calls: HashMap<u32, Option<Answered>>,
     inboxes: HashMap<MemberId, Arc<Inbox>>,
+    /// What the daemon was told last that a reader has registered with CUDA.
+    pinned: HashMap<MemberId, PinReport>,
     gone: Option<String>,
 }
 
@@ -134,6 +136,11 @@ impl Connection {
     /// Asks for something and waits for the answer; a refusal is an error.
     pub(crate) fn call(&self, call: Call, timeout: Duration) -> Result<Answered> {
         let id = self.send_call(call, true)?;
+        self.answer(id, "the answer of echod", timeout)
+    }
+
+    /// Waits for the answer of a call that was sent. `what` took too long if it does not come.
+    fn answer(&self, id: u32, what: &'static str, timeout: Duration) -> Result<Answered> {
         let deadline = deadline_in(timeout);
         let mut state = self.shared.state();
         loop {
@@ -153,7 +160,7 @@ impl Connection {
             if left.is_zero() {
                 // An answer that comes after all finds nobody.
                 state.calls.remove(&id);
-                return Err(Error::TimedOut { what: "the answer of echod", after: timeout });
+                return Err(Error::TimedOut { what, after: timeout });
             }
             let waited = self.shared.answered.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -192,6 +199,47 @@ impl Connection {
         })
     }
 
+    /// Waits until it is this reader's turn to register its mapping with CUDA, or to unregister it. The turn lasts until
+    /// [`Connection::end_pin`], and must not last longer than what it is for: other processes wait for it.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] if others have it for so long: its place in the line is given up then. [`Error::Refused`] if
+    /// the turn will not come: the table was dropped or is poisoned, or echod is stopping.
+    pub(crate) fn begin_pin(&self, member: MemberId, timeout: Duration) -> Result<()> {
+        let id = self.send_call(Call::BeginPin { member }, true)?;
+        let begun = self.answer(id, "waiting for the turn to page-lock the table's memory", timeout);
+        if matches!(begun, Err(Error::TimedOut { .. })) {
+            // It may have come just now: this ends it in either case.
+            self.end_turn(member);
+        }
+        begun.map(drop)
+    }
+
+    /// Ends the turn of a reader that registered nothing in it: what it had registered before stays so.
+    pub(crate) fn end_turn(&self, member: MemberId) {
+        let pinned = self.shared.state().pinned.get(&member).cloned();
+        if self.tell(Call::EndPin { member, pinned }).is_err() {
+            // A turn that nobody knows of must not keep the others waiting. A daemon that cannot be told for so long
+            // sees the socket close.
+            let _ = rustix::net::shutdown(&self.shared.socket, rustix::net::Shutdown::Both);
+        }
+    }
+
+    /// Ends the turn, and says what is registered now. Without a turn it only says that.
+    ///
+    /// # Errors
+    /// If the daemon is gone, or finds the report impossible. The turn is over in any case.
+    pub(crate) fn end_pin(&self, member: MemberId, pinned: Option<PinReport>) -> Result<()> {
+        {
+            let mut state = self.shared.state();
+            match pinned.clone() {
+                Some(report) => drop(state.pinned.insert(member, report)),
+                None => drop(state.pinned.remove(&member)),
+            }
+        }
+        self.call(Call::EndPin { member, pinned }, self.timeout).map(drop)
+    }
+
     /// Tells of a reader's batches that came back, once they are so many, as far as that can be said now.
     pub(crate) fn tell_returned(&self, member: MemberId, inbox: &Inbox, enough: usize) {
         // A daemon that is gone knows whose they were.
@@ -212,7 +260,11 @@ impl Connection {
         if self.is_elsewhere() {
             return;
         }
-        self.shared.state().inboxes.remove(&member);
+        {
+            let mut state = self.shared.state();
+            state.inboxes.remove(&member);
+            state.pinned.remove(&member);
+        }
         // A daemon that cannot be told sees the socket close.
         let _ = self.tell(Call::Detach { member });
     }
@@ -448,3 +500,6 @@ fn client_page(welcome: &Welcome, mut descriptors: Vec<OwnedFd>) -> Result<Clien
 fn unexpected(event: &Event) -> Error {
     Error::Announced(format!("a message makes no sense here: {event:?}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use echo::host_pinning::PinError;
 use echo::memory::MemoryError;
 use echo::ring::claim::ClaimError;
 use echo::ring::commit::CommitError;
@@ -47,6 +48,8 @@ pub enum Error {
     Partly { done: usize, of: usize, source: Box<Error> },
     #[error("the memory of the table cannot be used")]
     Memory(#[from] MemoryError),
+    #[error(transparent)]
+    Pin(#[from] PinError),
     #[error("echod does not do what it says, or is of another version: {0}")]
     Announced(String),
     #[error("the table's memory is spoilt")]

@@ -36,8 +36,8 @@ pub struct ReaderOptions {
     /// How long a wait polls before it sleeps. Zero, the default, leaves the core to others at once; some 50 µs
     /// save a wake, both its latency and what it costs the workers, where batches come in quick succession.
     pub poll: Duration,
-    /// Whether the samples are mapped so that CUDA can register (page-lock) them, which many GPUs do for writable
-    /// memory alone. The table's access list must give the role `pin`.
+    /// Whether the samples are mapped so that [`Reader::pin_host_memory`] can page-lock them, which many GPUs do for
+    /// writable memory alone. The table's access list must give the role `pin`.
     pub registrable: bool,
 }
 
@@ -56,7 +56,7 @@ impl Default for ReaderOptions {
 
 /// The right to read batches out of a table. Each batch goes to one reader.
 pub struct Reader {
-    attached: Arc<Attached>,
+    pub(crate) attached: Arc<Attached>,
     poll: Duration,
     waits: u64,
 }
@@ -64,8 +64,8 @@ pub struct Reader {
 /// What batches keep alive. It is unmapped, and then detached, when the last of them is gone.
 pub(crate) struct Attached {
     table: Option<Table>,
-    connection: Arc<Connection>,
-    member: MemberId,
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) member: MemberId,
     inbox: Arc<Inbox>,
     given_back: Mutex<Option<Instant>>,
     /// How many that come back in quick succession are told of together: half of what it can have.

@@ -17,6 +17,7 @@ use echo::ids::{ClientId, MemberId, TableId};
 use echo::peer::{Peer, ProofOfExit};
 use echo::ring::record::{ClientPage, RECORDS};
 use echo::table::member::MemberKey;
+use echo::wire::message::PinReport;
 
 use crate::exit_watch::ExitWatch;
 use crate::outbox::Outbox;
@@ -59,7 +60,7 @@ pub struct Messages {
 }
 
 /// A writer or a reader of this client.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Member {
     /// Its table.
     pub table: TableId,
@@ -69,6 +70,8 @@ pub struct Member {
     pub prefetch: u16,
     /// Its detach could not be carried out yet.
     pub leaving: bool,
+    /// What a reader says that it has registered with CUDA. For people: it is believed in nothing.
+    pub pinned: Option<PinReport>,
 }
 
 impl Client {
@@ -102,16 +105,21 @@ impl Client {
         }
     }
 
-    /// A member of that table; `None` if a writer finds all records taken.
-    pub fn add_member(&mut self, table: TableId, prefetch: u16, writer: bool) -> Option<(MemberId, Member)> {
+    /// A member of that table, and a writer's record; `None` if a writer finds all of them taken.
+    pub fn add_member(
+        &mut self,
+        table: TableId,
+        prefetch: u16,
+        writer: bool,
+    ) -> Option<(MemberId, Option<u32>)> {
         let record = match writer {
             false => None,
             true => Some((0..RECORDS).find(|&free| self.members.values().all(|m| m.record != Some(free)))?),
         };
         self.last_member += 1;
-        let member = Member { table, record, prefetch, leaving: false };
+        let member = Member { table, record, prefetch, leaving: false, pinned: None };
         self.members.insert(MemberId(self.last_member), member);
-        Some((MemberId(self.last_member), member))
+        Some((MemberId(self.last_member), record))
     }
 
     /// The member's key among those of all clients.

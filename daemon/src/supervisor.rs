@@ -20,8 +20,8 @@ use echo::spec::TableSpec;
 use echo::table::queue::Action;
 use echo::table::store::{Store, StoreError};
 use echo::wire::message::{
-    BUILD, EndReason, Event, Hello, LAYOUT_VERSION, PROTOCOL_MAX, PROTOCOL_MIN, Refused, Request, Status,
-    Welcome,
+    BUILD, EndReason, Event, Hello, LAYOUT_VERSION, PROTOCOL_MAX, PROTOCOL_MIN, RefusalKind, Refused,
+    Request, Status, Welcome,
 };
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
@@ -37,6 +37,7 @@ use crate::{client_page, connection};
 
 pub(crate) mod creation;
 mod requests;
+mod turns;
 
 /// How often everything is looked at.
 pub const TICK: Duration = Duration::from_millis(100);
@@ -306,10 +307,12 @@ impl Supervisor {
             return;
         }
         let client = &self.clients[&id];
-        for (&member, at) in &client.members {
-            if let Some(table) = self.tables.get_mut(&at.table) {
-                table.store.queue_mut().disconnect(client.key(member));
+        let members: Vec<_> = client.members.iter().map(|(&m, at)| (client.key(m), at.table)).collect();
+        for (key, table_id) in members {
+            if let Some(table) = self.tables.get_mut(&table_id) {
+                table.store.queue_mut().disconnect(key);
             }
+            self.leave_turn(table_id, key);
         }
     }
 
@@ -344,6 +347,7 @@ impl Supervisor {
             let mut actions = Vec::new();
             let done = table.store.queue_mut().detach(key, &mut actions);
             at.leaving = !done;
+            self.leave_turn(table_id, key);
             self.perform(actions);
             if !done {
                 return;
@@ -441,6 +445,7 @@ impl Supervisor {
             warn!(table = table.name(), %poison, "table is poisoned");
         }
         self.perform(actions);
+        self.refuse_turns_if_poisoned(id);
         self.forget_if_unused(id);
     }
 
@@ -462,6 +467,7 @@ impl Supervisor {
         self.drain_until = Some(Instant::now() + drain_timeout);
         for id in self.tables.keys().copied().collect::<Vec<_>>() {
             self.close_table(id, EndReason::Draining);
+            self.refuse_turns(id, &requests::refusal(RefusalKind::Draining, "echod is stopping".into()));
         }
     }
 

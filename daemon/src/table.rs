@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use echo::access::AccessList;
 use echo::table::store::Store;
+use echo::table::turn::Turn;
 use echo::table::why::Watch;
 
 /// A table.
@@ -16,6 +17,8 @@ pub struct Table {
     pub access: AccessList,
     /// Its name is free again; it stays until nobody has it mapped.
     pub dropped: bool,
+    /// Which of its readers registers its memory with CUDA now.
+    pub turn: Turn,
     /// Since when what is waiting waits.
     pub watch: Watch,
 }
@@ -23,7 +26,7 @@ pub struct Table {
 impl Table {
     /// A new table.
     pub fn new(store: Store, uid: u32, access: AccessList) -> Self {
-        Self { store, uid, access, dropped: false, watch: Watch::default() }
+        Self { store, uid, access, dropped: false, turn: Turn::default(), watch: Watch::default() }
     }
 
     /// Its name.

@@ -11,9 +11,11 @@ use echo::table::ledger::GrantRecord;
 use echo::table::member::MemberKey;
 use echo::table::why;
 use echo::wire::message::{
-    Answer, ClientRow, LeaseRow, LeaseState, MAX_MEMBER_ROWS, MAX_ROWS, MemberRow, TableDetails, TableRow,
+    Answer, ClientRow, LeaseRow, LeaseState, MAX_MEMBER_ROWS, MAX_PINS, MAX_PINS_OF_CLIENT, MAX_ROWS,
+    MemberRow, PinRow, TableDetails, TableRow,
 };
 
+use crate::client::Client;
 use crate::supervisor::Supervisor;
 use crate::table::Table;
 
@@ -80,7 +82,9 @@ pub fn table(supervisor: &Supervisor, id: TableId) -> Answer {
         .map(|(key, writer, state, done, (waits, wakes), grants)| {
             let (pid, name) = who(supervisor, key.client);
             let (client, member, state) = (key.client, key.member, state.into());
-            MemberRow { client, member, writer, pid, name, state, done, waits, wakes, grants }
+            let at = supervisor.clients.get(&client).and_then(|client| client.members.get(&member));
+            let pinned_bytes = at.and_then(|at| at.pinned.as_ref()).map_or(0, |report| report.bytes);
+            MemberRow { client, member, writer, pid, name, state, done, waits, wakes, grants, pinned_bytes }
         })
         .collect();
     Answer::TableDetails(TableDetails {
@@ -98,46 +102,65 @@ pub fn table(supervisor: &Supervisor, id: TableId) -> Answer {
     })
 }
 
-/// A page of clients, by id.
-pub fn clients(supervisor: &Supervisor, after: Option<ClientId>) -> Answer {
+/// A page of clients, by id. What readers have registered is shown of the tables that the client who asks may look at.
+pub fn clients(supervisor: &Supervisor, asks: ClientId, after: Option<ClientId>) -> Answer {
     let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-    let now = supervisor.now();
-    let mut page = supervisor.clients.range((from, Bound::Unbounded));
-    let rows = page
-        .by_ref()
-        .take(MAX_ROWS)
-        .map(|(&id, client)| {
-            let (writers, readers) = client.count_members();
-            let of_client = MemberKey { client: id, member: MemberId(0) }..;
-            let held = |table: &Table| -> u32 {
-                let readers = table.store.queue().readers().range(of_client.clone());
-                readers.take_while(|(key, _)| key.client == id).map(|(_, reader)| reader.held).sum()
-            };
-            let grants = supervisor.tables.values().map(held).sum();
-            ClientRow {
-                client: id,
-                pid: client.peer.pid(),
-                uid: client.peer.uid(),
-                name: client.name.clone(),
-                build: client.build.clone(),
-                state: client.state().into(),
-                age_ms: now.saturating_sub(client.since).as_millis() as u64,
-                writers,
-                readers,
-                grants,
-                requests: client.messages.requests,
-                events: client.messages.events,
-            }
-        })
-        .collect();
-    Answer::Clients { rows, more: page.next().is_some() }
+    let mut rows: Vec<ClientRow> = Vec::new();
+    let mut pins = 0;
+    for client in supervisor.clients.range((from, Bound::Unbounded)).map(|(_, client)| client) {
+        let row = client_row(supervisor, asks, client);
+        pins += row.pins.len();
+        if rows.len() == MAX_ROWS || pins > MAX_PINS {
+            return Answer::Clients { rows, more: true };
+        }
+        rows.push(row);
+    }
+    Answer::Clients { rows, more: false }
+}
+
+fn client_row(supervisor: &Supervisor, asks: ClientId, client: &Client) -> ClientRow {
+    let (writers, readers) = client.count_members();
+    let of_client = MemberKey { client: client.id, member: MemberId(0) }..;
+    let held = |table: &Table| -> u32 {
+        let readers = table.store.queue().readers().range(of_client.clone());
+        readers.take_while(|(key, _)| key.client == client.id).map(|(_, reader)| reader.held).sum()
+    };
+    let reports = client.members.iter().filter_map(|(&member, at)| Some((member, at, at.pinned.as_ref()?)));
+    let (mut pins, mut pins_left_out, mut pinned_bytes) = (Vec::new(), 0, 0_u64);
+    for (member, at, report) in reports {
+        pinned_bytes = pinned_bytes.saturating_add(report.bytes);
+        let may_be_shown =
+            supervisor.tables.contains_key(&at.table) && supervisor.may(asks, at.table, Role::Observe);
+        if may_be_shown && pins.len() < MAX_PINS_OF_CLIENT {
+            pins.push(PinRow { member, report: report.clone() });
+        } else {
+            pins_left_out += 1;
+        }
+    }
+    ClientRow {
+        client: client.id,
+        pid: client.peer.pid(),
+        uid: client.peer.uid(),
+        name: client.name.clone(),
+        build: client.build.clone(),
+        state: client.state().into(),
+        age_ms: supervisor.now().saturating_sub(client.since).as_millis() as u64,
+        writers,
+        readers,
+        grants: supervisor.tables.values().map(held).sum(),
+        requests: client.messages.requests,
+        events: client.messages.events,
+        pinned_bytes,
+        pins,
+        pins_left_out,
+    }
 }
 
 /// What is being waited for at one table.
 pub fn why(supervisor: &Supervisor, id: TableId) -> Answer {
     let table = &supervisor.tables[&id];
     let who = |client| who(supervisor, client);
-    Answer::Why { waits: why::waits(table.store.queue(), &table.watch, supervisor.now(), &who) }
+    Answer::Why { waits: why::waits(table.store.queue(), &table.turn, &table.watch, supervisor.now(), &who) }
 }
 
 /// A page of leases: of one table, or of all, also those that were dropped and are still mapped. It works per lease

@@ -103,12 +103,17 @@ fn command(role: Role, arguments: &Arguments) -> Result<Command> {
     if arguments.kill_workers {
         command.arg("--kill-workers");
     }
+    if arguments.pin {
+        command.arg("--pin");
+    }
     if let Some(socket) = &arguments.socket {
         command.arg("--socket").arg(socket);
     }
-    // What is configured for another daemon is not for this one.
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ECHO_")) {
-        command.env_remove(name);
+    if matches!(role, Role::Daemon) {
+        // What is configured for another daemon is not for this one.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ECHO_")) {
+            command.env_remove(name);
+        }
     }
     Ok(command)
 }
@@ -119,6 +124,7 @@ fn start_daemon(directory: &Path) -> Result<Child> {
     ready.set_read_timeout(Some(PATIENCE))?;
     let nothing = Arguments {
         kill_workers: false,
+        pin: false,
         socket: None,
         seed: 0,
         role: Role::Daemon,

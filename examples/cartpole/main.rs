@@ -1,7 +1,7 @@
 //! Learns to balance a pole on a cart: four rollout workers, a trainer and a daemon, each a process.
 //!
 //! ```text
-//! cargo run --release --example cartpole [-- [--kill-workers] [--socket PATH]]
+//! cargo run --release --example cartpole [-- [--kill-workers] [--pin] [--socket PATH]]
 //! ```
 //!
 //! Read `sample.rs` first: it says what travels from the workers to the trainer. `worker.rs` and `trainer.rs` are
@@ -39,6 +39,10 @@ pub struct Arguments {
     /// Kill a random worker every second and start another
     #[arg(long)]
     kill_workers: bool,
+
+    /// Page-lock what the trainer reads, with the CUDA runtime that is found
+    #[arg(long)]
+    pin: bool,
 
     /// Use the daemon that listens on this socket, and not one of its own
     #[arg(long, value_name = "PATH")]

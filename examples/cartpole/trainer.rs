@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use echo_client::ReaderOptions;
+use echo_client::{PinOptions, ReaderOptions};
 
 use crate::learner::Learner;
 use crate::report::{Report, SOLVED};
@@ -24,7 +24,12 @@ const KILLING: (Duration, u64) = (Duration::from_secs(5), 1_500_000);
 pub fn train(arguments: &Arguments) -> Result<ExitCode> {
     let client = cast::connect(arguments)?;
     let spec = table_spec();
-    let mut reader = client.attach_reader(TABLE, Some(&spec.arrays), ReaderOptions::with_prefetch(2))?;
+    let options = ReaderOptions { registrable: arguments.pin, ..ReaderOptions::with_prefetch(2) };
+    let mut reader = client.attach_reader(TABLE, Some(&spec.arrays), options)?;
+    if arguments.pin {
+        let pinned = reader.pin_host_memory(&PinOptions::default())?;
+        println!("page-locked {} bytes in {} pieces, by {}", pinned.bytes, pinned.pieces, pinned.library);
+    }
     let weights = WeightsFile::new(&arguments.directory);
     let mut learner = Learner::new(arguments.seed);
     let started = Instant::now();

@@ -5,6 +5,7 @@
 //! take it away.
 
 use crate::memory::error::MemoryError;
+use crate::memory::mapping::Access;
 
 /// Who answers to the governor for a backing's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,4 +68,14 @@ pub unsafe trait VirtualBacking {
 
     /// Who answers for the memory.
     fn physical_memory_accounting(&self) -> PhysicalMemoryAccounting;
+}
+
+/// A backing of memory that the CPU can access at its addresses; a device's own memory is none.
+///
+/// # Safety
+/// What is committed can be read by this process, and written where `access` says so, until that is taken away by
+/// [`VirtualBuffer::keep_reading_only`](super::VirtualBuffer::keep_reading_only).
+pub unsafe trait HostMemory: VirtualBacking {
+    /// What this process may do to it.
+    fn access(&self) -> Access;
 }

@@ -2,8 +2,9 @@
 
 use rustix::mm::ProtFlags;
 
-use crate::memory::backing::{PhysicalMemoryAccounting, VirtualBacking};
+use crate::memory::backing::{HostMemory, PhysicalMemoryAccounting, VirtualBacking};
 use crate::memory::error::MemoryError;
+use crate::memory::mapping::Access;
 use crate::memory::reservation::AddressRange;
 use crate::memory::syscalls;
 
@@ -54,5 +55,12 @@ unsafe impl VirtualBacking for HostBacking {
 
     fn physical_memory_accounting(&self) -> PhysicalMemoryAccounting {
         PhysicalMemoryAccounting::Buffer
+    }
+}
+
+// SAFETY: what is committed is mapped into this process, readable and writable.
+unsafe impl HostMemory for HostBacking {
+    fn access(&self) -> Access {
+        Access::ReadWrite
     }
 }

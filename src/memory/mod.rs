@@ -33,7 +33,7 @@ pub mod shared;
 pub mod syscalls;
 pub mod virtual_buffer;
 
-pub use backing::{PhysicalMemoryAccounting, VirtualBacking};
+pub use backing::{HostMemory, PhysicalMemoryAccounting, VirtualBacking};
 pub use error::MemoryError;
 pub use governor::{Account, BudgetError, MemoryGovernor, Tier};
 pub use host::HostBacking;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::mm::{Advice, ProtFlags};
 
-use crate::memory::backing::{PhysicalMemoryAccounting, VirtualBacking};
+use crate::memory::backing::{HostMemory, PhysicalMemoryAccounting, VirtualBacking};
 use crate::memory::error::{LOCK, MemoryError};
 use crate::memory::mapping::Access;
 use crate::memory::reservation::AddressRange;
@@ -60,7 +60,7 @@ impl Filling {
         }
         // A kernel that has no huge pages refuses the advice not to use them: no matter.
         // SAFETY: mapped, in that granule.
-        unsafe { syscalls::populate(at, bytes, granule, self.threads, &*self.progress) }
+        unsafe { syscalls::populate(at, bytes, Access::ReadWrite, granule, self.threads, &*self.progress) }
             .map_err(MemoryError::os("make shared memory resident", bytes as u64))?;
         if self.pin == Pin::Off {
             return Ok(());
@@ -200,6 +200,16 @@ unsafe impl VirtualBacking for SharedBacking {
         match self.side {
             Side::Owner { .. } => PhysicalMemoryAccounting::Buffer,
             Side::Attacher(_) => PhysicalMemoryAccounting::Backing,
+        }
+    }
+}
+
+// SAFETY: what is committed is mapped into this process, readable, and writable where `access` says so.
+unsafe impl HostMemory for SharedBacking {
+    fn access(&self) -> Access {
+        match self.side {
+            Side::Owner { .. } => Access::ReadWrite,
+            Side::Attacher(access) => access,
         }
     }
 }

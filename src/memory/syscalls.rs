@@ -9,7 +9,9 @@ use std::thread;
 
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::{Errno, Result};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+
+use crate::memory::mapping::Access;
 
 /// The calls that can fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +22,7 @@ pub enum Call {
     Map,
     Populate,
     Lock,
+    Protect,
     PunchHole,
 }
 
@@ -116,18 +119,23 @@ pub unsafe fn advise(address: usize, bytes: usize, advice: Advice) -> Result<()>
     unsafe { rustix::mm::madvise(address as *mut c_void, bytes, advice) }
 }
 
-/// Makes the pages of a writable mapping resident, with several threads, reporting bytes done.
+/// Makes the pages of a mapping resident, with several threads, reporting bytes done.
 ///
 /// # Safety
 /// The range is mapped, and `granule` is what it is mapped in.
 pub unsafe fn populate(
     address: usize,
     bytes: usize,
+    access: Access,
     granule: usize,
     threads: u32,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<()> {
     fault(Call::Populate)?;
+    let advice = match access {
+        Access::ReadOnly => Advice::LinuxPopulateRead,
+        Access::ReadWrite => Advice::LinuxPopulateWrite,
+    };
     let chunk = CHUNK.next_multiple_of(granule);
     let chunks = bytes.div_ceil(chunk);
     let each = chunks.div_ceil(threads.max(1) as usize).max(1);
@@ -137,7 +145,7 @@ pub unsafe fn populate(
             let length = chunk.min(bytes - index * chunk);
             let at = (address + index * chunk) as *mut c_void;
             // SAFETY: within the caller's mapped range; populating changes no content.
-            while let Err(errno) = unsafe { rustix::mm::madvise(at, length, Advice::LinuxPopulateWrite) } {
+            while let Err(errno) = unsafe { rustix::mm::madvise(at, length, advice) } {
                 if errno != Errno::INTR {
                     return Err(errno);
                 }
@@ -161,6 +169,20 @@ pub unsafe fn populate(
         }
         workers.into_iter().try_for_each(|worker| worker.join().unwrap_or(Err(Errno::IO)))
     })
+}
+
+/// `mprotect`: what this process may do to its own mapping.
+///
+/// # Safety
+/// The range is mapped by the caller, and nobody does to it what is forbidden from now on.
+pub unsafe fn protect(address: usize, bytes: usize, access: Access) -> Result<()> {
+    fault(Call::Protect)?;
+    let flags = match access {
+        Access::ReadOnly => MprotectFlags::READ,
+        Access::ReadWrite => MprotectFlags::READ | MprotectFlags::WRITE,
+    };
+    // SAFETY: the caller's; the content stays as it is.
+    unsafe { rustix::mm::mprotect(address as *mut c_void, bytes, flags) }
 }
 
 /// `mlock`.

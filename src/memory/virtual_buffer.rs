@@ -8,9 +8,11 @@
 
 use std::fmt;
 
-use crate::memory::backing::{PhysicalMemoryAccounting, VirtualBacking};
+use crate::memory::backing::{HostMemory, PhysicalMemoryAccounting, VirtualBacking};
 use crate::memory::error::MemoryError;
 use crate::memory::governor::{Account, MemoryLease};
+use crate::memory::mapping::Access;
+use crate::memory::syscalls;
 
 /// The buffer.
 pub struct VirtualBuffer<B: VirtualBacking> {
@@ -97,6 +99,44 @@ impl<B: VirtualBacking> VirtualBuffer<B> {
         }
         self.committed = target;
         Ok(())
+    }
+}
+
+impl<B: HostMemory> VirtualBuffer<B> {
+    /// What this process may do to what is committed; less, once it keeps reading only.
+    pub fn access(&self) -> Access {
+        self.backing.access()
+    }
+
+    /// Puts what is committed into this process's page tables, so that no touch and no pin has to.
+    ///
+    /// # Errors
+    /// If the kernel has no memory.
+    pub fn prefault(&self, access: Access, threads: u32) -> Result<(), MemoryError> {
+        if self.committed == 0 {
+            return Ok(());
+        }
+        // SAFETY: committed, so mapped, and in pages at least so large.
+        unsafe {
+            syscalls::populate(self.base(), self.committed, access, syscalls::page_size(), threads, &|_| ())
+        }
+        .map_err(MemoryError::os("fill the page tables", self.committed as u64))
+    }
+
+    /// Takes this process's right to write away from what is committed, for as long as it stays so.
+    ///
+    /// # Errors
+    /// If the kernel does not do it.
+    ///
+    /// # Safety
+    /// Nobody in this process writes it from now on.
+    pub unsafe fn keep_reading_only(&self) -> Result<(), MemoryError> {
+        if self.committed == 0 {
+            return Ok(());
+        }
+        // SAFETY: committed, so mapped by this buffer; the caller says that nobody writes.
+        unsafe { syscalls::protect(self.base(), self.committed, Access::ReadOnly) }
+            .map_err(MemoryError::os("make the mapping read-only", self.committed as u64))
     }
 }
 

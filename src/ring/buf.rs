@@ -4,16 +4,25 @@
 //! It hands out pointers and never references: other processes write the same bytes. No synchronisation of its
 //! own: that nobody else writes a slot meanwhile is what a claim says, and that nobody writes it any more, what
 //! a complete block says.
+//!
+//! Page-locking them with CUDA is a call of its own on arrays that are there, and no part of making them: what a
+//! constructor has registered when it fails is unregistered by nobody's `Drop`.
 
+use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::host_pinning::{
+    CHUNK_BYTES, CudaApi, Permission, PinError, Progress, Region, Registered, Registration, pin_all,
+    unpin_all,
+};
 use crate::ids::SlotIndex;
+use crate::memory::fork::Birthplace;
 use crate::memory::governor::Account;
 use crate::memory::layout::DataLayout;
 use crate::memory::memfd::Sealed;
 use crate::memory::shared::Filling;
-use crate::memory::{Access, MemoryError, SharedBacking, VirtualBacking, VirtualBuffer};
+use crate::memory::{Access, HostMemory, MemoryError, SharedBacking, VirtualBacking, VirtualBuffer};
 
 /// One array.
 struct ArrayBuf<B: VirtualBacking> {
@@ -23,8 +32,46 @@ struct ArrayBuf<B: VirtualBacking> {
 
 /// The arrays.
 pub struct PytreeRingBuf<B: VirtualBacking> {
-    arrays: Vec<ArrayBuf<B>>,
+    /// Not dropped, and so mapped for ever, where CUDA does not let go of them.
+    arrays: ManuallyDrop<Vec<ArrayBuf<B>>>,
     slots: u64,
+    pinned: Mutex<Option<Registered>>,
+    birthplace: Birthplace,
+}
+
+/// How arrays are page-locked.
+pub struct Pinning<'a> {
+    /// Slots that are copied as one: those of a batch.
+    pub row_slots: u32,
+    /// Whether this process reads them alone. It then loses its right to write them.
+    pub reads_only: bool,
+    /// Most bytes of one registration, if a row is not larger.
+    pub chunk_bytes: usize,
+    /// Threads that fill the page tables before.
+    pub threads: u32,
+    /// Called after each piece.
+    pub progress: &'a mut dyn FnMut(Progress),
+}
+
+impl<'a> Pinning<'a> {
+    /// For a process that reads, in rows of so many slots and pieces of the usual size.
+    pub fn for_reading(row_slots: u32, progress: &'a mut dyn FnMut(Progress)) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(8) as u32);
+        Self { row_slots, reads_only: true, chunk_bytes: CHUNK_BYTES, threads, progress }
+    }
+}
+
+/// What is page-locked, and by what.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pinned {
+    /// The library that it is registered with.
+    pub library: String,
+    /// Bytes that are registered.
+    pub bytes: u64,
+    /// In how many pieces.
+    pub pieces: usize,
+    /// What the device may do to it.
+    pub permission: Permission,
 }
 
 impl<B: VirtualBacking> PytreeRingBuf<B> {
@@ -40,7 +87,8 @@ impl<B: VirtualBacking> PytreeRingBuf<B> {
             let committed = array.buffer.committed();
             assert!(needed.is_some_and(|needed| needed <= committed), "array {i} has {committed} bytes");
         }
-        Self { arrays, slots }
+        let arrays = ManuallyDrop::new(arrays);
+        Self { arrays, slots, pinned: Mutex::default(), birthplace: Birthplace::here() }
     }
 
     /// How many arrays.
@@ -96,6 +144,80 @@ impl<B: VirtualBacking> PytreeRingBuf<B> {
         // No overflow: `slots * slot_bytes` fits (checked by `new`), and this is inside.
         let offset = first.get() as usize * array.slot_bytes;
         ((array.buffer.base() + offset) as *const u8, count as usize * array.slot_bytes)
+    }
+}
+
+impl<B: HostMemory> PytreeRingBuf<B> {
+    /// Page-locks all arrays with CUDA, or none of them. They stay so until they are dropped.
+    ///
+    /// A device that registers read-only memory is given no more than that. For any other the mapping must be
+    /// writable, and stops being so once it is registered, if this process reads alone: a pin outlives the right by
+    /// which it was made.
+    ///
+    /// # Errors
+    /// If they are page-locked already, this process cannot write them and the device needs that, the kernel does not
+    /// fill the page tables, or CUDA refuses a piece.
+    pub fn pin_host_memory(&self, api: &CudaApi, how: Pinning<'_>) -> Result<Pinned, PinError> {
+        if self.birthplace.is_elsewhere() {
+            return Err(PinError::Forked);
+        }
+        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(registered) = &*pinned {
+            return Err(PinError::Already { library: registered.library().into() });
+        }
+        let writable = self.arrays.iter().all(|array| array.buffer.access() == Access::ReadWrite);
+        let permission = match (how.reads_only && api.registers_read_only(), writable) {
+            (true, _) => Permission::ReadOnly,
+            (false, true) => Permission::ReadWrite,
+            (false, false) => return Err(PinError::ReadOnlyMapping { library: api.library().into() }),
+        };
+        for array in self.arrays.iter() {
+            let access = if writable { Access::ReadWrite } else { Access::ReadOnly };
+            array.buffer.prefault(access, how.threads)?;
+        }
+        let mut registration =
+            Registration { permission, chunk_bytes: how.chunk_bytes, progress: how.progress };
+        // SAFETY: what is committed is mapped until the arrays are dropped, which `drop` does after unregistering, or
+        // not at all. Memory of a file is mapped shared.
+        let registered = unsafe { pin_all(api, &self.regions(how.row_slots), &mut registration) }?;
+        if how.reads_only && writable {
+            for array in self.arrays.iter() {
+                // SAFETY: the caller says that this process reads alone. If it fails, `registered` is dropped.
+                unsafe { array.buffer.keep_reading_only() }?;
+            }
+        }
+        let summary = Pinned {
+            library: registered.library().into(),
+            bytes: registered.bytes(),
+            pieces: registered.pieces(),
+            permission,
+        };
+        *pinned = Some(registered);
+        Ok(summary)
+    }
+
+    fn regions(&self, row_slots: u32) -> Vec<Region> {
+        let region = |(i, array): (usize, &ArrayBuf<B>)| Region {
+            name: format!("array {i}"),
+            address: array.buffer.base(),
+            bytes: self.slots as usize * array.slot_bytes,
+            row_bytes: row_slots as usize * array.slot_bytes,
+        };
+        self.arrays.iter().enumerate().map(region).collect()
+    }
+}
+
+impl<B: VirtualBacking> Drop for PytreeRingBuf<B> {
+    fn drop(&mut self) {
+        let pinned = self.pinned.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(registered) = pinned {
+            // SAFETY: after an error the arrays are never dropped, and so never unmapped.
+            if unsafe { unpin_all(registered) }.is_err() {
+                return;
+            }
+        }
+        // SAFETY: dropped here alone, and not used any more.
+        unsafe { ManuallyDrop::drop(&mut self.arrays) }
     }
 }
 

@@ -7,6 +7,7 @@
 //! - [`member`]: writers and readers.
 //! - `quota`: how many blocks one user's readers may hold.
 //! - [`store`]: a queue and the memory of its arrays.
+//! - [`turn`]: who may register a table's memory with CUDA now.
 //! - [`why`]: what is being waited for, and since when.
 
 pub mod ending;
@@ -17,6 +18,7 @@ pub mod queue;
 mod quota;
 #[cfg(not(echo_loom))]
 pub mod store;
+pub mod turn;
 pub mod why;
 
 #[cfg(all(test, not(echo_loom)))]

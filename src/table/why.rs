@@ -2,7 +2,8 @@
 //!
 //! There are no clocks in shared memory, so the daemon looks from time to time and remembers since when it has
 //! seen the same thing: a duration here is "at least so long". It knows that a writer waits, since that says so;
-//! of a reader it knows what it was granted and has not given back.
+//! of a reader it knows what it was granted and has not given back. Whose turn it is to page-lock the table's memory it
+//! decides itself ([`Turn`]), and knows exactly since when.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use crate::ring::record::RecordedClaim;
 use crate::table::ending::Phase;
 use crate::table::member::{MemberKey, Reader, Writer};
 use crate::table::queue::Queue;
+use crate::table::turn::{Asked, Turn};
 use crate::wire::message::{Holder, Wait};
 
 /// Most waits that are told.
@@ -126,8 +128,8 @@ fn grants(queue: &Queue) -> BTreeMap<MemberKey, Grants> {
 pub type Who<'a> = &'a dyn Fn(ClientId) -> (u32, String);
 
 /// Everything that waits at the table, longest first.
-pub fn waits(queue: &Queue, watch: &Watch, now: Duration, who: Who<'_>) -> Vec<Wait> {
-    let question = Question { queue, watch, now, who, grants: grants(queue) };
+pub fn waits(queue: &Queue, turn: &Turn, watch: &Watch, now: Duration, who: Who<'_>) -> Vec<Wait> {
+    let question = Question { queue, turn, watch, now, who, grants: grants(queue) };
     let mut waits = match queue.poison() {
         Some(poison) => vec![Wait {
             who: "everybody".into(),
@@ -152,6 +154,7 @@ pub fn waits(queue: &Queue, watch: &Watch, now: Duration, who: Who<'_>) -> Vec<W
 
 struct Question<'a> {
     queue: &'a Queue,
+    turn: &'a Turn,
     watch: &'a Watch,
     now: Duration,
     who: Who<'a>,
@@ -162,11 +165,16 @@ impl Question<'_> {
     fn all(&self) -> Vec<Wait> {
         let readers = self.queue.readers().iter();
         let of_readers = readers.filter_map(|(&key, reader)| self.reader(key, reader));
-        self.writers().into_iter().chain(of_readers).chain(self.orphans()).chain(self.ending()).collect()
+        let of_table = self.orphans().into_iter().chain(self.ending());
+        self.writers().into_iter().chain(of_readers).chain(self.turns()).chain(of_table).collect()
     }
 
     fn for_ms(&self, condition: Condition) -> u64 {
-        self.now.saturating_sub(self.watch.since(condition, self.now)).as_millis() as u64
+        self.ms_since(self.watch.since(condition, self.now))
+    }
+
+    fn ms_since(&self, since: Duration) -> u64 {
+        self.now.saturating_sub(since).as_millis() as u64
     }
 
     fn holder(&self, key: MemberKey, what: String, condition: Condition) -> Holder {
@@ -296,6 +304,28 @@ impl Question<'_> {
         Wait { who, waits_for, held_by, for_ms: self.for_ms(Condition::Expecting(key, seq)) }
     }
 
+    /// The readers that wait for their turn to page-lock the table's memory.
+    fn turns(&self) -> impl Iterator<Item = Wait> {
+        let holder = |asked: &Asked| {
+            let (pid, name) = (self.who)(asked.member.client);
+            let what = "has the turn to page-lock the table's memory".into();
+            Holder { pid, name, what, for_ms: self.ms_since(asked.since) }
+        };
+        let held_by: Vec<Holder> = self.turn.holder().map(holder).into_iter().collect();
+        self.turn.waiting().enumerate().map(move |(before, asked)| {
+            let before = match before {
+                0 => String::new(),
+                n => format!(", after {n} that asked before"),
+            };
+            Wait {
+                who: format!("reader {}", self.name(asked.member)),
+                waits_for: format!("its turn to page-lock the table's memory{before}"),
+                held_by: held_by.clone(),
+                for_ms: self.ms_since(asked.since),
+            }
+        })
+    }
+
     fn orphans(&self) -> Option<Wait> {
         let orphans = self.queue.orphaned_claims();
         (orphans > 0).then(|| Wait {
@@ -358,6 +388,7 @@ mod tests {
         queue: Queue,
         page: Arc<ClientPage>,
         claimer: Claimer,
+        turn: Turn,
         watch: Watch,
     }
 
@@ -374,7 +405,8 @@ mod tests {
             let mut queue = Queue::create(Arc::new(control), ledger, 2, tokens);
             let page = Arc::new(ClientPage::create(Words::heap(PAGE_BYTES)).unwrap());
             queue.attach_writer(WRITER, page.clone(), 0);
-            Self { queue, page, claimer: Claimer::new(2), watch: Watch::default() }
+            let (claimer, turn, watch) = (Claimer::new(2), Turn::default(), Watch::default());
+            Self { queue, page, claimer, turn, watch }
         }
 
         fn attach_reader(&mut self, prefetch: u16) {
@@ -401,7 +433,7 @@ mod tests {
             let who = |client: ClientId| {
                 (client.0 as u32 + 40, if client.0 == 1 { "worker" } else { "trainer" }.into())
             };
-            waits(&self.queue, &self.watch, Duration::from_secs(3), &who)
+            waits(&self.queue, &self.turn, &self.watch, Duration::from_secs(3), &who)
                 .into_iter()
                 .map(|wait| {
                     let held: Vec<String> = wait
@@ -517,6 +549,28 @@ mod tests {
         }
         let waiting = Condition::Waiting(WRITER, 6);
         assert_eq!(scene.watch.since(waiting, Duration::MAX), Duration::from_secs(2));
+    }
+
+    #[test]
+    fn readers_that_wait_to_page_lock_are_held_up_by_the_one_that_does() {
+        let mut scene = Scene::new();
+        for (client, seconds) in [(2, 0), (3, 1), (4, 2)] {
+            let member = MemberKey { client: ClientId(client), member: MemberId(1) };
+            scene.turn.begin(member, 1, Duration::from_secs(seconds)).unwrap();
+        }
+        let holder = "[trainer (pid 42) has the turn to page-lock the table's memory for 3000 ms]";
+        assert_eq!(
+            scene.told(),
+            [
+                format!(
+                    "reader trainer (pid 43) waits 2000 ms for its turn to page-lock the table's memory {holder}"
+                ),
+                format!(
+                    "reader trainer (pid 44) waits 1000 ms for its turn to page-lock the table's memory, after 1 that \
+                     asked before {holder}"
+                ),
+            ]
+        );
     }
 
     #[test]

@@ -121,9 +121,11 @@ fn check_call(call: &Call) -> Result<(), CodecError> {
         Call::AttachWriter { arrays: Some(list), .. } | Call::AttachReader { arrays: Some(list), .. } => {
             arrays(list)
         }
-        Call::FinishWriter { member } | Call::DropClaim { member } | Call::Detach { member } => {
-            check_member(*member)
-        }
+        Call::FinishWriter { member }
+        | Call::DropClaim { member }
+        | Call::Detach { member }
+        | Call::BeginPin { member }
+        | Call::EndPin { member, .. } => check_member(*member),
         _ => Ok(()),
     }
 }

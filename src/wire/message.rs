@@ -185,6 +185,33 @@ pub enum Call {
         /// Table and sequence of the last row of the page before.
         after: Option<(TableId, BlockSeq)>,
     },
+    /// This reader wants to register its mapping with CUDA, or to unregister it. Answered when it is its turn: at most
+    /// one member of a table has it, and the others wait in the order in which they asked.
+    BeginPin {
+        /// The reader.
+        member: MemberId,
+    },
+    /// The turn is over, or is no longer waited for: then the `BeginPin` is refused. Whoever has no turn only says anew
+    /// what it has registered. A report that is refused ends the turn all the same.
+    EndPin {
+        /// The reader.
+        member: MemberId,
+        /// What it has registered now; none if nothing.
+        pinned: Option<PinReport>,
+    },
+}
+
+/// What a reader says that it has registered with CUDA. For people: nothing is decided by it.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct PinReport {
+    /// Bytes; at most what the table has committed.
+    pub bytes: u64,
+    /// Pieces that they were registered in.
+    pub registrations: u32,
+    /// Path and version of the library; of a longer text [`MAX_LIBRARY`] bytes are kept.
+    pub library: String,
+    /// Whether they are mapped read-only.
+    pub read_only: bool,
 }
 
 /// From the daemon.
@@ -526,6 +553,12 @@ pub struct TableDetails {
 pub const MAX_ROWS: usize = 128;
 /// Most members that are shown with a table, beside the largest spec.
 pub const MAX_MEMBER_ROWS: usize = 64;
+/// Most reports that are shown with a client.
+pub const MAX_PINS_OF_CLIENT: usize = 8;
+/// Most reports in one page of clients: a page ends before the client that would bring more.
+pub const MAX_PINS: usize = 64;
+/// Bytes of a library's name that are kept.
+pub const MAX_LIBRARY: usize = 256;
 
 /// Blocks by state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
@@ -578,6 +611,8 @@ pub struct MemberRow {
     pub wakes: u64,
     /// A reader: grants that it holds.
     pub grants: u32,
+    /// A reader: bytes that it says it has registered with CUDA.
+    pub pinned_bytes: u64,
 }
 
 /// A client in a list.
@@ -607,6 +642,21 @@ pub struct ClientRow {
     pub requests: u64,
     /// Messages that it was sent.
     pub events: u64,
+    /// Bytes that its readers say they have registered with CUDA, all together.
+    pub pinned_bytes: u64,
+    /// Of which readers: of tables that may be looked at, and at most [`MAX_PINS_OF_CLIENT`].
+    pub pins: Vec<PinRow>,
+    /// How many more readers have said something.
+    pub pins_left_out: u32,
+}
+
+/// What one reader of a client says that it has registered.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct PinRow {
+    /// The reader, within its client.
+    pub member: MemberId,
+    /// What it says.
+    pub report: PinReport,
 }
 
 /// Something that waits, and for whom.

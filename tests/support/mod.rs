@@ -55,7 +55,8 @@ impl Actor {
         Self::spawn(role, socket, |_| ())
     }
 
-    fn spawn(role: &str, socket: &Path, change: impl FnOnce(&mut Command)) -> Self {
+    /// With something changed about the process before it starts.
+    pub fn spawn(role: &str, socket: &Path, change: impl FnOnce(&mut Command)) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["role", "--exact", "--ignored", "--nocapture", "--test-threads=1", "-q"]);
         command.env(ROLE, role).env(SOCKET, socket).stdin(Stdio::null()).stdout(Stdio::piped());

@@ -1,7 +1,7 @@
 //! Answers for programs. A field keeps its name and its meaning for as long as [`SCHEMA`] stays.
 
 use echo_client::message::{
-    ClientRow, LeaseRow, LeaseState, MemberRow, Status, TableDetails, TableRow, Wait,
+    ClientRow, LeaseRow, LeaseState, MemberRow, PinRow, Status, TableDetails, TableRow, Wait,
 };
 use echo_client::{AccessList, TableSpec};
 use serde_json::{Value, json};
@@ -165,6 +165,7 @@ fn member(member: &MemberRow) -> Value {
         "waits": member.waits,
         "wakes": member.wakes,
         "grants": member.grants,
+        "pinned_bytes": member.pinned_bytes,
     })
 }
 
@@ -182,6 +183,19 @@ fn client(row: &ClientRow) -> Value {
         "grants": row.grants,
         "requests": row.requests,
         "events": row.events,
+        "pinned_bytes": row.pinned_bytes,
+        "pins": row.pins.iter().map(pin).collect::<Vec<_>>(),
+        "pins_left_out": row.pins_left_out,
+    })
+}
+
+fn pin(row: &PinRow) -> Value {
+    json!({
+        "member": row.member.0,
+        "bytes": row.report.bytes,
+        "registrations": row.report.registrations,
+        "library": row.report.library,
+        "read_only": row.report.read_only,
     })
 }
 
@@ -232,5 +246,45 @@ pub(crate) const fn lease_state(state: LeaseState) -> &'static str {
         LeaseState::Filling => "filling",
         LeaseState::Complete => "complete",
         LeaseState::Broken => "broken",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use echo::ids::{ClientId, MemberId};
+    use echo_client::message::PinReport;
+
+    use super::*;
+
+    #[test]
+    fn what_a_client_has_pinned_is_a_list_by_reader() {
+        let report = PinReport { bytes: 4096, registrations: 2, library: "lib\x1b".into(), read_only: true };
+        let row = ClientRow {
+            client: ClientId(3),
+            pid: 77,
+            uid: 1000,
+            name: "trainer".into(),
+            build: "0.1.0".into(),
+            state: "connected".into(),
+            age_ms: 2000,
+            writers: 0,
+            readers: 2,
+            grants: 2,
+            requests: 1,
+            events: 1,
+            pinned_bytes: 8192,
+            pins: vec![PinRow { member: MemberId(1), report }],
+            pins_left_out: 1,
+        };
+        let object = client(&row);
+        assert_eq!((&object["pinned_bytes"], &object["pins_left_out"]), (&8192.into(), &1.into()));
+        let pin = json!({
+            "member": 1,
+            "bytes": 4096,
+            "registrations": 2,
+            "library": "lib\x1b",
+            "read_only": true,
+        });
+        assert_eq!(object["pins"], json!([pin]));
     }
 }

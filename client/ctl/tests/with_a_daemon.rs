@@ -111,6 +111,10 @@ fn why_names_the_worker_that_holds_a_batch_up() {
     assert_eq!(table["members"][1]["batches_given_back"], 1);
     let clients = json(&socket, "client list");
     assert_eq!(clients["clients"][0]["name"], "wor\x1b[2Jker");
+    let pins =
+        ["pinned_bytes", "pins", "pins_left_out"].map(|field| clients["clients"][1][field].to_string());
+    assert_eq!(pins, ["0", "[]", "0"], "it has registered nothing with CUDA");
+    assert_eq!(table["members"][1]["pinned_bytes"], 0);
 }
 
 #[test]

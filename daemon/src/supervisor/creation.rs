@@ -172,6 +172,8 @@ impl Supervisor {
             table.store.queue_mut().end_all(EndReason::Dropped, &mut actions);
         }
         self.perform(actions);
+        let why = refusal(RefusalKind::NoSuchTable, format!("table {name:?} was dropped"));
+        self.refuse_turns(table_id, &why);
         self.forget_if_unused(table_id);
         Ok(Answer::Done)
     }

@@ -66,13 +66,15 @@ impl Supervisor {
             }
             Call::ListTables { after } => Ok(view::tables(self, id, after.as_deref())),
             Call::ShowTable { name } => self.observed(id, &name).map(|table| view::table(self, table)),
-            Call::ListClients { after } => Ok(view::clients(self, after)),
+            Call::ListClients { after } => Ok(view::clients(self, id, after)),
             Call::Why { name } => self.observed(id, &name).map(|table| view::why(self, table)),
             Call::SetAccess { table, access } => self.set_access(id, &table, access),
             Call::ListLeases { table, after } => {
                 let table = table.map(|name| self.observed(id, &name)).transpose();
                 table.map(|table| view::leases(self, id, table, after))
             }
+            Call::BeginPin { member } => return self.begin_pin(id, call_id, member),
+            Call::EndPin { member, pinned } => self.end_pin(id, member, pinned),
         };
         Some(result.unwrap_or_else(Answer::Refused))
     }
@@ -176,7 +178,7 @@ impl Supervisor {
             );
             return Err(refusal(RefusalKind::Limit, message));
         }
-        let Some((member, Member { record, .. })) = client.add_member(table_id, prefetch, writes) else {
+        let Some((member, record)) = client.add_member(table_id, prefetch, writes) else {
             let message = format!("this client has {RECORDS} writers already: connect another client");
             return Err(refusal(RefusalKind::Limit, message));
         };
@@ -218,9 +220,9 @@ impl Supervisor {
         Ok(())
     }
 
-    fn member(&self, id: ClientId, member: MemberId) -> Result<Member, Refusal> {
+    pub(super) fn member(&self, id: ClientId, member: MemberId) -> Result<&Member, Refusal> {
         let found = self.clients.get(&id).and_then(|client| client.members.get(&member));
-        found.copied().ok_or_else(|| {
+        found.ok_or_else(|| {
             refusal(RefusalKind::Invalid, format!("this client has no member {member}: attach first"))
         })
     }
@@ -239,19 +241,19 @@ impl Supervisor {
         member: MemberId,
         act: impl FnOnce(&mut Queue, MemberKey) -> Result<(), Violation>,
     ) -> Result<Answer, Refusal> {
-        let at = self.member(id, member)?;
+        let table_id = self.member(id, member)?.table;
         let key = self.clients[&id].key(member);
-        let Some(table) = self.tables.get_mut(&at.table) else { return Ok(Answer::Done) };
+        let Some(table) = self.tables.get_mut(&table_id) else { return Ok(Answer::Done) };
         act(table.store.queue_mut(), key)
             .map_err(|violation| refusal(RefusalKind::Invalid, violation.to_string()))?;
-        self.tick_table(at.table);
+        self.tick_table(table_id);
         Ok(Answer::Done)
     }
 
     fn release(&mut self, id: ClientId, member: MemberId, tokens: &[LeaseToken]) {
         let count = tokens.len() as u32;
-        if let Ok(at) = self.member(id, member)
-            && let Some(table) = self.tables.get_mut(&at.table)
+        if let Ok(table_id) = self.member(id, member).map(|at| at.table)
+            && let Some(table) = self.tables.get_mut(&table_id)
         {
             let key = self.clients[&id].key(member);
             let mut actions = Vec::new();

@@ -9,8 +9,8 @@ use echo::spec::{ArraySpec, DType, TableSpec};
 use echo::wire::codec::{encode_event, encode_request};
 use echo::wire::message::{
     Answer, Attachment, BUILD, Call, ClientRow, EndReason, Event, Grant, Hello, Holder, LAYOUT_VERSION,
-    LeaseRow, LeaseState, MAGIC, MAX_MESSAGE, MemberRow, PROTOCOL_MAX, PROTOCOL_MIN, Pages, Refusal,
-    RefusalKind, Refused, Request, Status, TableDetails, TableRow, Wait, Welcome,
+    LeaseRow, LeaseState, MAGIC, MAX_MESSAGE, MemberRow, PROTOCOL_MAX, PROTOCOL_MIN, Pages, PinReport,
+    PinRow, Refusal, RefusalKind, Refused, Request, Status, TableDetails, TableRow, Wait, Welcome,
 };
 
 use crate::shared_words::Step::{self, *};
@@ -81,10 +81,17 @@ fn requests() -> Vec<Request> {
         call(Call::Why { name: table() }),
         call(Call::SetAccess { table: table(), access: access() }),
         call(Call::ListLeases { table: Some(table()), after: Some((TableId(2), BlockSeq(3))) }),
+        call(Call::BeginPin { member: MemberId(1) }),
+        call(Call::EndPin { member: MemberId(1), pinned: Some(pinned()) }),
+        call(Call::EndPin { member: MemberId(1), pinned: None }),
         Request::Received,
         Request::Release { member: MemberId(1), tokens: vec![LeaseToken([0xab; 16]); 2] },
         Request::Goodbye,
     ]
+}
+
+fn pinned() -> PinReport {
+    PinReport { bytes: 1 << 20, registrations: 2, library: "libcudart.so.12".into(), read_only: false }
 }
 
 fn access() -> AccessList {
@@ -121,6 +128,7 @@ fn events() -> Vec<Event> {
         waits: 6,
         wakes: 7,
         grants: 0,
+        pinned_bytes: 0,
     };
     let client = ClientRow {
         client: ClientId(3),
@@ -135,6 +143,9 @@ fn events() -> Vec<Event> {
         grants: 0,
         requests: 8,
         events: 9,
+        pinned_bytes: 1 << 20,
+        pins: vec![PinRow { member: MemberId(1), report: pinned() }],
+        pins_left_out: 1,
     };
     let held_by = vec![Holder { pid: 4, name: text(), what: text(), for_ms: 7 }];
     let details = TableDetails {

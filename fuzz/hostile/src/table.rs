@@ -21,6 +21,7 @@ use echo::table::ending::Phase;
 use echo::table::ledger::Ledger;
 use echo::table::member::MemberKey;
 use echo::table::queue::{Action, MoveSamples, Poison, Queue, RebuildError, Tokens};
+use echo::table::turn::Turn;
 use echo::table::why::{self, Watch};
 use echo::wire::message::{EndReason, Grant};
 
@@ -371,7 +372,9 @@ impl Table {
         let now = Duration::from_secs(self.clock);
         let queue = self.queue.as_ref().expect("programs end with the table");
         self.watch.observe(queue, now);
-        for wait in why::waits(queue, &self.watch, now, &|client| (client.0 as u32, client.to_string())) {
+        for wait in why::waits(queue, &Turn::default(), &self.watch, now, &|client| {
+            (client.0 as u32, client.to_string())
+        }) {
             assert!(!wait.who.is_empty() && !wait.waits_for.is_empty());
         }
         let _ =

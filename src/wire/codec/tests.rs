@@ -4,8 +4,8 @@ use super::*;
 use crate::ids::{BlockSeq, ClientId, GrantNumber, LeaseToken, TableId};
 use crate::spec::{DType, MAX_NAME, TableSpec};
 use crate::wire::message::{
-    Answer, Attachment, EndReason, Grant, Hello, LeaseRow, LeaseState, MAX_ROWS, Refusal, RefusalKind,
-    Refused, Status, Wait, Welcome,
+    Answer, Attachment, ClientRow, EndReason, Grant, Hello, LeaseRow, LeaseState, MAX_LIBRARY, MAX_PINS,
+    MAX_PINS_OF_CLIENT, MAX_ROWS, PinReport, PinRow, Refusal, RefusalKind, Refused, Status, Wait, Welcome,
 };
 
 fn hex(bytes: &[u8]) -> String {
@@ -54,6 +54,30 @@ fn lease(table: &str, name: &str) -> LeaseRow {
     }
 }
 
+fn pinned(library: &str) -> PinReport {
+    PinReport { bytes: 2, registrations: 3, library: library.into(), read_only: true }
+}
+
+fn client(name: &str, pins: Vec<PinRow>) -> ClientRow {
+    ClientRow {
+        client: ClientId(3),
+        pid: 4,
+        uid: 5,
+        name: name.into(),
+        build: "b".into(),
+        state: "s".into(),
+        age_ms: 6,
+        writers: 7,
+        readers: 8,
+        grants: 9,
+        requests: 10,
+        events: 11,
+        pinned_bytes: 12,
+        pins,
+        pins_left_out: 13,
+    }
+}
+
 /// The bytes on the wire. A change here is a change of the protocol: raise `PROTOCOL_MAX`, and never touch the
 /// frozen ones.
 #[test]
@@ -92,6 +116,9 @@ fn requests_have_these_bytes() {
             call(Call::ListLeases { table: Some("t".into()), after: Some((TableId(2), BlockSeq(3))) }),
             "03050d010174010203",
         ),
+        (call(Call::BeginPin { member: MemberId(1) }), "03050e01"),
+        (call(Call::EndPin { member: MemberId(1), pinned: None }), "03050f0100"),
+        (call(Call::EndPin { member: MemberId(1), pinned: Some(pinned("l")) }), "03050f01010203016c01"),
         (Request::Received, "04"),
         (
             Request::Release { member: MemberId(1), tokens: vec![LeaseToken([0xab; 16])] },
@@ -142,6 +169,13 @@ fn events_have_these_bytes() {
         ),
         (answer(Answer::Tables { rows: vec![], more: false }), "0405050000".into()),
         (answer(Answer::Clients { rows: vec![], more: true }), "0405070001".into()),
+        (
+            answer(Answer::Clients {
+                rows: vec![client("n", vec![PinRow { member: MemberId(1), report: pinned("l") }])],
+                more: false,
+            }),
+            "0405070103040501".to_owned() + "6e0162017306070809" + "0a0b0c01010203016c010d" + "00",
+        ),
         (answer(Answer::Why { waits: vec![wait] }), "0405080101770166".to_owned() + "0001"),
         (
             answer(Answer::Leases { rows: vec![lease("t", "n")], more: true }),
@@ -196,6 +230,35 @@ fn a_page_of_the_longest_leases_fits() {
 }
 
 #[test]
+fn a_page_of_the_longest_clients_fits() {
+    let report = PinReport { bytes: u64::MAX, registrations: u32::MAX, ..pinned(&"l".repeat(MAX_LIBRARY)) };
+    let pins = vec![PinRow { member: MemberId(u32::MAX), report }; MAX_PINS_OF_CLIENT];
+    // As much of a client's name and build as the daemon keeps, and more than it says of a state.
+    let longest = ClientRow {
+        client: ClientId(u64::MAX),
+        pid: u32::MAX,
+        uid: u32::MAX,
+        build: "b".repeat(32),
+        state: "s".repeat(80),
+        age_ms: u64::MAX,
+        writers: u32::MAX,
+        readers: u32::MAX,
+        grants: u32::MAX,
+        requests: u64::MAX,
+        events: u64::MAX,
+        pinned_bytes: u64::MAX,
+        pins_left_out: u32::MAX,
+        ..client(&"n".repeat(64), vec![])
+    };
+    let mut rows = vec![longest; MAX_ROWS];
+    for row in &mut rows[..MAX_PINS / MAX_PINS_OF_CLIENT] {
+        row.pins = pins.clone();
+    }
+    let event = Event::Answer { id: u32::MAX, answer: Answer::Clients { rows, more: true } };
+    assert_eq!(decode_event(&encode_event(&event).unwrap()).unwrap(), event);
+}
+
+#[test]
 fn the_largest_message_is_read_again() {
     // Many short strings: the decoder counts eight bytes for each length.
     let arrays: Vec<_> =
@@ -225,6 +288,13 @@ fn zeros_are_no_message() {
     assert!(matches!(decode_request(&zero_id), Err(CodecError::Value { .. })));
     let zero_member = encode_request(&Request::Release { member: MemberId(0), tokens: vec![] }).unwrap();
     assert!(matches!(decode_request(&zero_member), Err(CodecError::Value { .. })));
+    for call in [
+        Call::BeginPin { member: MemberId(0) },
+        Call::EndPin { member: MemberId(0), pinned: Some(pinned("l")) },
+    ] {
+        let zero_member = encode_request(&Request::Call { id: 1, call }).unwrap();
+        assert!(matches!(decode_request(&zero_member), Err(CodecError::Value { .. })));
+    }
 }
 
 #[test]

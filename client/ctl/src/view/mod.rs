@@ -1,5 +1,6 @@
 //! Answers for people.
 
+mod client;
 mod doctor;
 mod lease;
 mod printable;
@@ -10,9 +11,7 @@ pub(crate) mod watch;
 mod why;
 
 use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
-use echo_client::message::ClientRow;
 pub(crate) use printable::printable;
-use quantity::age;
 pub(crate) use quantity::bytes;
 
 use crate::commands::Answer;
@@ -34,31 +33,13 @@ pub fn answer(answer: &Answer) -> String {
         Answer::Dropped { name } => format!("table {name} was dropped"),
         Answer::Access(details) => table::access(details),
         Answer::Clients(rows) if rows.is_empty() => "no client is connected".into(),
-        Answer::Clients(rows) => clients(rows),
+        Answer::Clients(rows) => client::list(rows),
         Answer::Why { table, waits } => why::show(table, waits),
         Answer::Leases(rows) if rows.is_empty() => "no reader holds a batch".into(),
         Answer::Leases(rows) => lease::list(rows),
         Answer::Doctor(report) => doctor::show(report),
     };
     text + "\n"
-}
-
-fn clients(rows: &[ClientRow]) -> String {
-    let cells = rows.iter().map(|row| {
-        vec![
-            row.client.to_string(),
-            row.pid.to_string(),
-            row.uid.to_string(),
-            printable(&row.name),
-            row.writers.to_string(),
-            row.readers.to_string(),
-            row.grants.to_string(),
-            age(row.age_ms),
-            printable(&row.state),
-        ]
-    });
-    let head = ["#CLIENT", "#PID", "#UID", "NAME", "#WRITERS", "#READERS", "#GRANTS", "#SINCE", "STATE"];
-    grid(&head, cells)
 }
 
 /// Rows in columns, without lines; a column whose head begins with `#` is aligned to the right. No line is

@@ -18,6 +18,11 @@ pub(crate) fn bytes(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
+/// Bytes that somebody says are registered with CUDA; `-` if none are.
+pub(crate) fn pinned(of: u64) -> String {
+    if of == 0 { "-".into() } else { bytes(of) }
+}
+
 /// `0.4s`, `2m 5s`, `3days 4h`: two units at most.
 pub(crate) fn age(ms: u64) -> String {
     if ms < 10_000 {

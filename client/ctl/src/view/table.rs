@@ -6,7 +6,7 @@ use echo_client::AccessList;
 
 use super::grid;
 use super::printable::printable;
-use super::quantity::bytes;
+use super::quantity::{bytes, pinned};
 use crate::cli;
 
 pub(super) fn list(rows: &[TableRow]) -> String {
@@ -111,10 +111,11 @@ fn members(members: &[MemberRow]) -> String {
             printable(&member.name),
             format!("{} {}", member.done, if member.writer { "samples" } else { "batches" }),
             member.grants.to_string(),
+            pinned(member.pinned_bytes),
             printable(&member.state),
         ]
     });
-    grid(&["MEMBER", "#PID", "NAME", "#DONE", "#GRANTS", "STATE"], cells)
+    grid(&["MEMBER", "#PID", "NAME", "#DONE", "#GRANTS", "#PINNED", "STATE"], cells)
 }
 
 #[cfg(test)]
@@ -181,6 +182,7 @@ rollouts    256         8  56.0 KiB        1        0        300        256     
                 waits: 2,
                 wakes: 1,
                 grants: 0,
+                pinned_bytes: 0,
             }],
         };
         assert_eq!(
@@ -201,8 +203,8 @@ ARRAY   DTYPE    SHAPE  A SAMPLE
 obs     float32  [4]        16 B
 reward  float32  []          4 B
 
-MEMBER   PID  NAME           DONE  GRANTS  STATE
-writer  4242  worker  300 samples       0  between samples"
+MEMBER   PID  NAME           DONE  GRANTS  PINNED  STATE
+writer  4242  worker  300 samples       0       -  between samples"
         );
     }
 }

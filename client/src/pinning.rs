@@ -1,0 +1,116 @@
+//! Page-locking a reader's mapping with CUDA, so that a copy of a batch to a GPU is one DMA.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use echo::host_pinning::{CHUNK_BYTES, CudaApi, Permission, Progress, Search, advice, resolve};
+use echo::ring::buf::{Pinned, Pinning};
+use echo::wire::message::PinReport;
+
+use crate::reader::{Attached, Reader};
+use crate::{Error, Result};
+
+/// How much longer than a call a turn may be waited for, for each GiB of the table: registering one takes a second at
+/// worst, and several readers may be before.
+const PATIENCE_PER_GIB: Duration = Duration::from_secs(10);
+
+/// How a reader page-locks what it has mapped.
+#[derive(Clone)]
+pub struct PinOptions {
+    /// The file of the CUDA runtime. If none is named, nor in `ECHO_CUDART`, one is searched for: the one that this
+    /// process has loaded comes first.
+    pub library: Option<PathBuf>,
+    /// Directories of CUDA's vendor packages (`.../site-packages/nvidia`), whose wheels are searched; those in
+    /// `ECHO_CUDA_VENDOR_ROOTS` come after them.
+    pub vendor_roots: Vec<PathBuf>,
+    /// Most bytes of one registration, if a batch of one array is not larger.
+    pub chunk_bytes: usize,
+    /// Called after each registration, in the thread that pins.
+    pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
+    /// Functions to be used instead of a library that is searched for.
+    pub api: Option<CudaApi>,
+}
+
+impl Default for PinOptions {
+    fn default() -> Self {
+        Self { library: None, vendor_roots: Vec::new(), chunk_bytes: CHUNK_BYTES, progress: None, api: None }
+    }
+}
+
+impl fmt::Debug for PinOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PinOptions")
+            .field("library", &self.library)
+            .field("vendor_roots", &self.vendor_roots)
+            .field("chunk_bytes", &self.chunk_bytes)
+            .field("api", &self.api)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Reader {
+    /// Page-locks the samples of the whole table in this process, with the CUDA runtime that is found, until the reader
+    /// and its last batch are gone. All of it, or an error that says why not; batches may be out meanwhile.
+    ///
+    /// Call it in the thread that uses the GPU, after the framework has chosen its device: registering starts CUDA in
+    /// this process, which creates a context on the thread's current device unless there is one.
+    ///
+    /// Readers take turns, since several processes that register the same memory at once fail each other; this waits
+    /// for the others. The reader must have attached with
+    /// [`registrable`](crate::ReaderOptions::registrable), unless its device registers read-only memory.
+    ///
+    /// # Errors
+    /// [`Error::Pin`] with every library that was tried, CUDA's error by its symbol, and what to do;
+    /// [`Error::TimedOut`] if other readers have the turn for too long, [`Error::Gone`], [`Error::Forked`].
+    pub fn pin_host_memory(&self, options: &PinOptions) -> Result<Pinned> {
+        self.attached.pin_host_memory(options)
+    }
+}
+
+impl Attached {
+    fn pin_host_memory(&self, options: &PinOptions) -> Result<Pinned> {
+        // In a child CUDA is of no use, and the mapping is not there.
+        if self.is_elsewhere() {
+            return Err(Error::Forked);
+        }
+        // Finding and starting a library takes long at times, and is nobody else's business: not in the turn.
+        let (api, probes) = match &options.api {
+            Some(api) => (api.clone(), Vec::new()),
+            None => {
+                let search = Search::of_this_process(options.library.as_deref(), &options.vendor_roots);
+                let resolved = resolve(&search)?;
+                (resolved.api, resolved.probes)
+            }
+        };
+        let table = self.table();
+        let gibs = u32::try_from(table.arrays.committed() >> 30).unwrap_or(u32::MAX);
+        self.connection.begin_pin(
+            self.member,
+            self.connection.timeout().saturating_add(PATIENCE_PER_GIB.saturating_mul(gibs)),
+        )?;
+        let mut progress = |progress| options.progress.iter().for_each(|told| told(progress));
+        let how = Pinning {
+            chunk_bytes: options.chunk_bytes,
+            ..Pinning::for_reading(table.spec.batch_size, &mut progress)
+        };
+        let result = table.arrays.pin_host_memory(&api, how);
+        match &result {
+            // One who cannot be told is gone, and nobody waits for the turn any more.
+            Ok(pinned) => drop(self.connection.end_pin(self.member, Some(report(pinned, &api)))),
+            Err(_) => self.connection.end_turn(self.member),
+        }
+        Ok(result.map_err(|error| error.after(&probes))?)
+    }
+}
+
+fn report(pinned: &Pinned, api: &CudaApi) -> PinReport {
+    let version = api.versions().runtime.map(|number| format!(" (CUDA {})", advice::version(number)));
+    PinReport {
+        bytes: pinned.bytes,
+        registrations: u32::try_from(pinned.pieces).unwrap_or(u32::MAX),
+        library: format!("{}{}", pinned.library, version.unwrap_or_default()),
+        read_only: pinned.permission == Permission::ReadOnly,
+    }
+}

@@ -1,0 +1,279 @@
+//! The calls of CUDA that page-locking takes, as a table of function pointers.
+//!
+//! It is filled through a lookup, of which a library that was opened is one, and a test's own functions are another. Two
+//! libraries can do it: the runtime (`libcudart`), and the driver's own library where a process has no runtime.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fmt;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::driver::Driver;
+
+/// What CUDA calls return: zero is success.
+pub type Code = c_int;
+
+type Register = unsafe extern "C" fn(*mut c_void, usize, c_uint) -> Code;
+type Unregister = unsafe extern "C" fn(*mut c_void) -> Code;
+type ErrorName = unsafe extern "C" fn(Code) -> *const c_char;
+type Free = unsafe extern "C" fn(*mut c_void) -> Code;
+type LastError = unsafe extern "C" fn() -> Code;
+type OneNumber = unsafe extern "C" fn(*mut c_int) -> Code;
+type Attribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> Code;
+
+/// `cudaHostRegisterPortable`: pinned for every device's context. It is the default where addresses are unified.
+const PORTABLE: c_uint = 1;
+/// `cudaHostRegisterReadOnly`: the device promises not to write, so the memory need not be writable.
+const READ_ONLY: c_uint = 8;
+/// `cudaDevAttrHostRegisterReadOnlySupported`, and the driver's number for it.
+pub(super) const READ_ONLY_SUPPORTED: c_int = 113;
+/// `cudaErrorUnknown`, as a lookup gives it that returned nothing.
+const SUCCESS: Code = 0;
+
+/// A library without one of the functions.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("it has no {0}")]
+pub struct MissingSymbol(pub &'static str);
+
+/// A CUDA library, as far as it is needed. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub struct CudaApi {
+    calls: Arc<Calls>,
+    library: Arc<str>,
+}
+
+enum Calls {
+    Runtime(Runtime),
+    Driver(Driver),
+}
+
+/// The entry points of a runtime.
+struct Runtime {
+    host_register: Register,
+    host_unregister: Unregister,
+    get_error_name: ErrorName,
+    free: Free,
+    get_last_error: Option<LastError>,
+    peek_at_last_error: Option<LastError>,
+    driver_get_version: Option<OneNumber>,
+    runtime_get_version: Option<OneNumber>,
+    get_device: Option<OneNumber>,
+    device_get_attribute: Option<Attribute>,
+}
+
+/// Versions as CUDA counts them: 12090 is 12.9. None if it does not say.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Versions {
+    /// The newest CUDA that the driver can do; 0 if there is no driver.
+    pub driver: Option<c_int>,
+    /// The runtime's.
+    pub runtime: Option<c_int>,
+}
+
+/// Whether the device may only read what is registered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Flag {
+    Portable,
+    ReadOnly,
+}
+
+impl CudaApi {
+    /// A CUDA runtime. `library` is what people call it: its path. `lookup` gives the address of a function by its
+    /// name, null if there is none.
+    ///
+    /// # Errors
+    /// If `cudaHostRegister`, `cudaHostUnregister`, `cudaGetErrorName` or `cudaFree` is missing. The others help to
+    /// say more, and to leave no error behind.
+    ///
+    /// # Safety
+    /// What `lookup` gives for the name of a function of the CUDA runtime is a function of that signature and meaning,
+    /// which can be called from any thread for as long as the process lives.
+    pub unsafe fn new(
+        library: impl Into<Arc<str>>,
+        mut lookup: impl FnMut(&'static CStr) -> *const c_void,
+    ) -> Result<Self, MissingSymbol> {
+        macro_rules! symbol {
+            ($name:literal as $signature:ty) => {{
+                let address = lookup($name);
+                // SAFETY: not null, so by the caller's word a function of that name's signature; an address and a
+                // function pointer are of one size on Linux.
+                (!address.is_null()).then(|| unsafe { std::mem::transmute::<*const c_void, $signature>(address) })
+            }};
+            ($name:literal as $signature:ty, required) => {
+                symbol!($name as $signature).ok_or(MissingSymbol(Self::name_of($name)))?
+            };
+        }
+        let runtime = Runtime {
+            host_register: symbol!(c"cudaHostRegister" as Register, required),
+            host_unregister: symbol!(c"cudaHostUnregister" as Unregister, required),
+            get_error_name: symbol!(c"cudaGetErrorName" as ErrorName, required),
+            free: symbol!(c"cudaFree" as Free, required),
+            get_last_error: symbol!(c"cudaGetLastError" as LastError),
+            peek_at_last_error: symbol!(c"cudaPeekAtLastError" as LastError),
+            driver_get_version: symbol!(c"cudaDriverGetVersion" as OneNumber),
+            runtime_get_version: symbol!(c"cudaRuntimeGetVersion" as OneNumber),
+            get_device: symbol!(c"cudaGetDevice" as OneNumber),
+            device_get_attribute: symbol!(c"cudaDeviceGetAttribute" as Attribute),
+        };
+        Ok(Self { calls: Arc::new(Calls::Runtime(runtime)), library: library.into() })
+    }
+
+    /// The driver's library, which registers memory where a context exists and there is no runtime.
+    ///
+    /// # Errors
+    /// If a function is missing.
+    ///
+    /// # Safety
+    /// As for [`CudaApi::new`], for the names of the CUDA driver's functions.
+    pub unsafe fn driver(
+        library: impl Into<Arc<str>>,
+        lookup: impl FnMut(&'static CStr) -> *const c_void,
+    ) -> Result<Self, MissingSymbol> {
+        // SAFETY: the caller's word is what it asks for.
+        let driver = unsafe { Driver::new(lookup) }?;
+        Ok(Self { calls: Arc::new(Calls::Driver(driver)), library: library.into() })
+    }
+
+    pub(super) fn name_of(symbol: &'static CStr) -> &'static str {
+        symbol.to_str().expect("symbols are written in ASCII")
+    }
+
+    /// What the library is called.
+    pub fn library(&self) -> &str {
+        &self.library
+    }
+
+    /// Makes it ready. A runtime that no one has used in this process yet creates a context on this thread's current
+    /// device, which costs some hundred MiB of its memory; so this is for a process that uses a GPU anyway.
+    pub(super) fn initialise(&self) -> Result<(), Code> {
+        match &*self.calls {
+            // SAFETY: `new`'s caller vouches for the function; freeing null does nothing but that.
+            Calls::Runtime(runtime) => self.result(unsafe { (runtime.free)(std::ptr::null_mut()) }),
+            Calls::Driver(driver) => driver.context().map(drop),
+        }
+    }
+
+    /// Registers memory.
+    ///
+    /// # Safety
+    /// The range is mapped, and stays so until it is unregistered.
+    pub(super) unsafe fn register(&self, address: usize, bytes: usize, flag: Flag) -> Result<(), Code> {
+        let flags = match flag {
+            Flag::Portable => PORTABLE,
+            Flag::ReadOnly => PORTABLE | READ_ONLY,
+        };
+        let address = address as *mut c_void;
+        match &*self.calls {
+            Calls::Runtime(runtime) => {
+                let pending = self.has_pending_error();
+                // SAFETY: `new`'s caller vouches for the function, ours for the range.
+                let code = unsafe { (runtime.host_register)(address, bytes, flags) };
+                self.forgetting(code, pending)
+            }
+            Calls::Driver(driver) => {
+                // SAFETY: the caller's word.
+                unsafe { driver.register(address, bytes, flags) }
+            }
+        }
+    }
+
+    /// Unregisters what [`CudaApi::register`] registered, by its first address.
+    pub(super) fn unregister(&self, address: usize) -> Result<(), Code> {
+        let address = address as *mut c_void;
+        match &*self.calls {
+            Calls::Runtime(runtime) => {
+                let pending = self.has_pending_error();
+                // SAFETY: `new`'s caller vouches for the function, which refuses an address that is not registered.
+                let code = unsafe { (runtime.host_unregister)(address) };
+                self.forgetting(code, pending)
+            }
+            Calls::Driver(driver) => driver.unregister(address),
+        }
+    }
+
+    fn result(&self, code: Code) -> Result<(), Code> {
+        self.forgetting(code, false)
+    }
+
+    /// Whether this thread has an error of an earlier call that nobody has looked at.
+    fn has_pending_error(&self) -> bool {
+        match &*self.calls {
+            // SAFETY: `new`'s caller vouches for the function.
+            Calls::Runtime(Runtime { peek_at_last_error: Some(peek), .. }) => unsafe { peek() != SUCCESS },
+            _ => false,
+        }
+    }
+
+    /// A failure is ours to handle. Left behind, it would be taken for the framework's own by its next check; but one
+    /// that was there before is not ours to take away. Once only: a runtime that cannot start says the same every time.
+    fn forgetting(&self, code: Code, pending: bool) -> Result<(), Code> {
+        if code == SUCCESS {
+            return Ok(());
+        }
+        if let Calls::Runtime(Runtime { get_last_error: Some(take), .. }) = &*self.calls
+            && !pending
+        {
+            // SAFETY: `new`'s caller vouches for the function.
+            let _ = unsafe { take() };
+        }
+        Err(code)
+    }
+
+    /// An error's symbol, such as `cudaErrorNoDevice`.
+    pub(super) fn error_name(&self, code: Code) -> String {
+        let name = match &*self.calls {
+            // SAFETY: `new`'s caller vouches for the function.
+            Calls::Runtime(runtime) => unsafe { (runtime.get_error_name)(code) },
+            Calls::Driver(driver) => driver.error_name(code),
+        };
+        if name.is_null() {
+            return "an error without a name".into();
+        }
+        // SAFETY: CUDA's names are strings that end with a zero and are never freed.
+        unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+    }
+
+    /// The versions, as far as the library says them.
+    pub fn versions(&self) -> Versions {
+        match &*self.calls {
+            Calls::Runtime(runtime) => Versions {
+                driver: number(runtime.driver_get_version),
+                runtime: number(runtime.runtime_get_version),
+            },
+            Calls::Driver(driver) => Versions { driver: driver.version(), runtime: None },
+        }
+    }
+
+    /// Whether this thread's device registers memory that this process can only read.
+    pub fn registers_read_only(&self) -> bool {
+        match &*self.calls {
+            Calls::Runtime(Runtime { get_device, device_get_attribute: Some(attribute), .. }) => {
+                let Some(device) = number(*get_device) else { return false };
+                let mut value = 0;
+                // SAFETY: `new`'s caller vouches for the function; the value is ours, and written before it returns.
+                let code = unsafe { attribute(&raw mut value, READ_ONLY_SUPPORTED, device) };
+                self.result(code).is_ok() && value != 0
+            }
+            Calls::Runtime(_) => false,
+            Calls::Driver(driver) => driver.registers_read_only(),
+        }
+    }
+}
+
+/// The number that a function gives, if it is there and does.
+pub(super) fn number(function: Option<OneNumber>) -> Option<c_int> {
+    let mut value = 0;
+    // SAFETY: its table's maker vouches for the function; the value is ours, and written before it returns.
+    (unsafe { function?(&raw mut value) } == SUCCESS).then_some(value)
+}
+
+impl fmt::Debug for CudaApi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match &*self.calls {
+            Calls::Runtime(_) => "runtime",
+            Calls::Driver(_) => "driver",
+        };
+        f.debug_struct("CudaApi").field("kind", &kind).field("library", &self.library).finish_non_exhaustive()
+    }
+}

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use thiserror::Error;
 
+use crate::memory::cuda::CudaError;
 use crate::memory::governor::BudgetError;
 
 /// Memory that was refused, or that is not what it was said to be. Whatever was asked for, nothing of it is left.
@@ -14,6 +15,8 @@ use crate::memory::governor::BudgetError;
 pub enum MemoryError {
     #[error(transparent)]
     Budget(#[from] BudgetError),
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
     #[error("the kernel does not {doing} ({bytes} bytes): {hint}")]
     Os { doing: &'static str, bytes: u64, hint: String, source: io::Error },
     #[error("{asked} bytes were asked for where {reserved} are reserved")]

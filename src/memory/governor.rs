@@ -63,10 +63,26 @@ impl MemoryGovernor {
         Self { tiers: [host, 0], per_uid, used: Mutex::default() }
     }
 
+    /// With a budget in bytes of device memory, of all devices together.
+    #[must_use]
+    pub const fn with_device(mut self, bytes: u64) -> Self {
+        self.tiers[Tier::Device as usize] = bytes;
+        self
+    }
+
     /// What is used of host memory.
     pub fn host_usage(&self) -> Usage {
+        self.usage(Tier::Host)
+    }
+
+    /// What is used of device memory.
+    pub fn device_usage(&self) -> Usage {
+        self.usage(Tier::Device)
+    }
+
+    fn usage(&self, of: Tier) -> Usage {
         let used = self.used();
-        Usage { budget: self.tiers[0], used: sum(&used, |&(tier, ..)| tier == Tier::Host) }
+        Usage { budget: self.tiers[of as usize], used: sum(&used, |&(tier, ..)| tier == of) }
     }
 
     fn used(&self) -> MutexGuard<'_, BTreeMap<(Tier, u32, String), u64>> {
@@ -76,6 +92,19 @@ impl MemoryGovernor {
 
     fn take(&self, account: &Account, asked: u64) -> Result<(), BudgetError> {
         let mut used = self.used();
+        self.check(account, asked, &used, |total| total)?;
+        *used.entry(account.key()).or_default() += asked;
+        Ok(())
+    }
+
+    /// Whether it fits into each budget, of whose used bytes so many count.
+    fn check(
+        &self,
+        account: &Account,
+        asked: u64,
+        used: &BTreeMap<(Tier, u32, String), u64>,
+        counts: impl Fn(u64) -> u64,
+    ) -> Result<(), BudgetError> {
         let (tier, uid) = (account.tier, account.uid);
         let budgets = [
             (format!("the {tier} budget"), self.tiers[tier as usize], None),
@@ -83,8 +112,8 @@ impl MemoryGovernor {
         ];
         for (name, budget, only) in budgets {
             let counted = |key: &(Tier, u32, String)| key.0 == tier && only.is_none_or(|only| key.1 == only);
-            let total = sum(&used, counted);
-            if total.checked_add(asked).is_none_or(|total| total > budget) {
+            let total = sum(used, counted);
+            if counts(total).checked_add(asked).is_none_or(|total| total > budget) {
                 return Err(BudgetError {
                     tier,
                     holder: account.holder.clone(),
@@ -92,11 +121,10 @@ impl MemoryGovernor {
                     budget_name: name,
                     budget,
                     used: total,
-                    holders: largest(&used, counted),
+                    holders: largest(used, counted),
                 });
             }
         }
-        *used.entry(account.key()).or_default() += asked;
         Ok(())
     }
 
@@ -147,9 +175,27 @@ impl Account {
         Self { governor, tier: Tier::Host, uid, holder: holder.into() }
     }
 
+    /// Device memory for that user, held by what is named.
+    pub fn device(governor: Arc<MemoryGovernor>, uid: u32, holder: impl Into<String>) -> Self {
+        Self { governor, tier: Tier::Device, uid, holder: holder.into() }
+    }
+
     /// For memory that somebody else answers for: nothing is leased.
     pub fn nobody() -> Self {
         Self::host(Arc::new(MemoryGovernor::new(0, 0)), 0, "nobody")
+    }
+
+    /// Where its memory is.
+    pub const fn tier(&self) -> Tier {
+        self.tier
+    }
+
+    /// Whether so many bytes would fit into the budgets if nothing were used of them.
+    ///
+    /// # Errors
+    /// If they never fit, whoever gives something back.
+    pub fn could_hold(&self, bytes: u64) -> Result<(), BudgetError> {
+        self.governor.check(self, bytes, &self.governor.used(), |_| 0)
     }
 
     /// A lease of nothing yet.
@@ -187,6 +233,14 @@ impl MemoryLease {
         self.bytes -= bytes;
     }
 
+    /// Some of it as a lease of its own.
+    #[must_use]
+    pub fn split(&mut self, bytes: u64) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self { account: self.account.clone(), bytes }
+    }
+
     /// How many it is.
     pub const fn bytes(&self) -> u64 {
         self.bytes
@@ -220,6 +274,28 @@ mod tests {
         assert_eq!(governor.host_usage(), Usage { budget: 100, used: 50 });
         drop(first);
         assert_eq!(governor.host_usage().used, 0);
+        assert!(governor.used().is_empty());
+    }
+
+    #[test]
+    fn tiers_are_counted_apart_and_a_lease_can_be_split() {
+        let governor = Arc::new(MemoryGovernor::new(100, 80).with_device(60));
+        let account = Account::device(governor.clone(), 7, "pool");
+        let mut all = account.clone().lease();
+        all.grow(50).unwrap();
+        let part = all.split(20);
+        assert_eq!((all.bytes(), part.bytes()), (30, 20));
+        drop(all);
+        assert_eq!(governor.device_usage(), Usage { budget: 60, used: 20 });
+        assert_eq!(governor.host_usage().used, 0);
+        account.could_hold(60).expect("it fits once the others are gone");
+        let error = account.could_hold(61).unwrap_err().to_string();
+        assert!(
+            error.contains("61 bytes of device memory for pool do not fit into the device budget"),
+            "{error}"
+        );
+        assert!(account.could_hold(81).unwrap_err().to_string().contains("budget"));
+        drop(part);
         assert!(governor.used().is_empty());
     }
 }

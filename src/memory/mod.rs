@@ -6,8 +6,9 @@
 //! 2. [`fork`]: whether this process is a forked copy, which must leave its parent's memory alone.
 //! 3. [`memfd`]: files without a name, sealed before anyone else sees them.
 //! 4. [`mapping`], [`reservation`]: a whole small file, and a range of addresses to be filled in parts.
-//! 5. [`backing`]: what a range can be made of: [`host`] (private memory) or [`shared`] (a window on a memfd).
-//! 6. [`governor`]: how many bytes may be committed, by whom.
+//! 5. [`governor`]: how many bytes may be committed, by whom.
+//! 6. [`backing`]: what a range can be made of: [`host`] (private memory), [`shared`] (a window on a memfd) or
+//!    [`cuda`] (a GPU's memory).
 //! 7. [`virtual_buffer`]: a range that grows and shrinks behind a base that stays.
 //! 8. [`layout`], [`pages`]: where a table's arrays lie in its file, and which pages they got.
 //! 9. [`probe`]: whether the kernel does what all this asks of it, for `echoctl doctor`.
@@ -19,6 +20,7 @@
 //! It has no notion of samples, and no synchronisation of what it maps.
 
 pub mod backing;
+pub mod cuda;
 pub mod error;
 pub mod fork;
 pub mod governor;
@@ -34,6 +36,7 @@ pub mod syscalls;
 pub mod virtual_buffer;
 
 pub use backing::{HostMemory, PhysicalMemoryAccounting, VirtualBacking};
+pub use cuda::{CudaBacking, CudaError};
 pub use error::MemoryError;
 pub use governor::{Account, BudgetError, MemoryGovernor, Tier};
 pub use host::HostBacking;

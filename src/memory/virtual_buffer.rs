@@ -44,6 +44,11 @@ impl<B: VirtualBacking> VirtualBuffer<B> {
         }
     }
 
+    /// What the backing knows about the addresses. None of a buffer without any.
+    pub const fn reservation(&self) -> Option<&B::Reservation> {
+        self.reservation.as_ref()
+    }
+
     /// Bytes that can be accessed.
     pub const fn committed(&self) -> usize {
         self.committed

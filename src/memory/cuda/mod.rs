@@ -1,0 +1,63 @@
+//! A GPU's memory behind a [`VirtualBuffer`](crate::memory::VirtualBuffer).
+//!
+//! The driver parts what `mmap` does in one: addresses are reserved, physical memory is created, and the one is
+//! mapped to the other. So a buffer on a device grows behind a base that stays, as one on the host does, and
+//! physical memory outlives its mappings: in a pool, or in another process.
+//!
+//! 1. [`api`]: the driver's calls, found at run time. [`error`]: what it says when it refuses, and what to do.
+//! 2. [`device`]: one GPU, by its UUID.
+//! 3. [`handle`]: one block of its memory. [`pool`]: the blocks of one account.
+//! 4. [`backing`]: addresses with blocks behind them. [`imported`]: the same with blocks of another process.
+//!
+//! What always holds: memory is created, mapped and given back in blocks of one size, so whatever is a multiple of
+//! the block can be released. Bytes are leased from the governor before a block is created, and given back after
+//! the driver has taken it back: a block whose release fails stays charged.
+//!
+//! # Two processes, one device memory
+//!
+//! ```text
+//!   exporter                                        importer
+//!   CudaPool, VirtualBuffer<CudaBacking>            CudaDevice::by_uuid, ImportedBacking::new(device, block)
+//!   grow_to(n)
+//!   export(0..n)        ── UUID, block, fds ──▶     import(block), in order
+//!   drop the blocks' descriptors                    grow_to(n); read, write
+//!   grow_to(m), export(n..m)  ── fds ──▶            import, grow_to(m)
+//!   wait for word       ◀── unmapped ───            finish the device's work; shrink_to or drop
+//!   shrink_to or drop
+//! ```
+//!
+//! Descriptors travel as `SCM_RIGHTS` (see [`wire::socket`](crate::wire::socket)), in the order of their offsets; how
+//! the bytes beside them name UUID and size is the protocol's business. Each descriptor and each import holds the
+//! memory for itself: whoever dies takes nothing from the other, and the memory is free when the last has let go. The
+//! exporter answers for it to the governor. So it keeps a block until every importer has said that it unmapped it, or
+//! is gone; and a block that was exported is never used for something else.
+//!
+//! # What the caller has to see to
+//!
+//! Unmapping is not ordered after work that is queued on the device, of this process or of another. Who shrinks or
+//! drops a buffer has synchronised before, with the device that uses it. What still runs afterwards fails with an
+//! illegal address, and takes its context with it.
+//!
+//! None of this makes a CUDA context, and bytes of a block are not zeroed: what was in it before is in it still, of
+//! the same account.
+
+pub mod api;
+pub mod backing;
+pub mod device;
+pub mod error;
+pub mod handle;
+pub mod imported;
+pub mod pool;
+
+pub use api::CudaDriverApi;
+pub use backing::{CudaBacking, CudaReservation};
+pub use device::{CudaDevice, DeviceUuid};
+pub use error::CudaError;
+pub use handle::ExportedBlock;
+pub use imported::ImportedBacking;
+pub use pool::{CudaPool, PoolOptions};
+
+#[cfg(test)]
+mod stub;
+#[cfg(test)]
+mod tests;

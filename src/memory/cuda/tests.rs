@@ -1,0 +1,437 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::api::{HAS_POSIX_FD, HAS_VIRTUAL_MEMORY};
+use super::stub::{self, GRANULARITY, INVALID_VALUE, Left, OUT_OF_MEMORY, UUIDS};
+use super::*;
+use crate::memory::error::MemoryError;
+use crate::memory::governor::{Account, MemoryGovernor};
+use crate::memory::virtual_buffer::VirtualBuffer;
+
+const BLOCK: usize = 2 * GRANULARITY;
+const MAX: usize = 16 * BLOCK;
+
+struct Bench {
+    governor: Arc<MemoryGovernor>,
+    pool: CudaPool,
+}
+
+impl Bench {
+    /// A pool that may hold and keep so many blocks.
+    fn new(budget: usize, keep: usize) -> Self {
+        let bytes = (budget * BLOCK) as u64;
+        let governor = Arc::new(MemoryGovernor::new(0, bytes).with_device(bytes));
+        let account = Account::device(governor.clone(), 1, "a pool");
+        let options = PoolOptions { block_bytes: BLOCK - 1, keep_idle_bytes: keep * BLOCK };
+        let pool = CudaPool::new(device(0), account, options);
+        assert_eq!(pool.block_bytes(), BLOCK);
+        Self { governor, pool }
+    }
+
+    fn buffer(&self) -> Result<VirtualBuffer<CudaBacking>, MemoryError> {
+        VirtualBuffer::new(CudaBacking::new(self.pool.clone()), MAX, Account::nobody())
+    }
+
+    fn used(&self) -> usize {
+        self.governor.device_usage().used as usize
+    }
+}
+
+fn device(ordinal: usize) -> CudaDevice {
+    CudaDevice::by_uuid(stub::api(), DeviceUuid::from_bytes(UUIDS[ordinal])).unwrap()
+}
+
+fn shrink(buffer: &mut VirtualBuffer<impl crate::memory::VirtualBacking>, bytes: usize) {
+    // SAFETY: a stub's memory is used by nobody.
+    unsafe { buffer.shrink_to(bytes) }.unwrap();
+}
+
+/// The memory behind each block.
+fn memory(base: usize, committed: usize) -> Vec<u64> {
+    (0..committed).step_by(BLOCK).map(|offset| stub::memory_at(base + offset).unwrap()).collect()
+}
+
+fn open_descriptors() -> usize {
+    let named = stub::descriptor_name();
+    let open = std::fs::read_dir("/proc/self/fd").unwrap();
+    let targets = open.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+    targets.filter(|target| target.to_string_lossy().contains(&format!("{named} "))).count()
+}
+
+#[test]
+fn a_symbol_that_is_missing_is_named() {
+    for symbol in ["cuInit", "cuMemMap", "cuMemGetAllocationPropertiesFromHandle"] {
+        let error = stub::without(symbol).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("a stub has no {symbol}: ")), "{error}");
+    }
+    stub::without("cuDeviceGetUuid_v2").expect("older drivers have only the first");
+}
+
+#[test]
+fn a_library_that_is_not_there_is_an_error_with_its_cause() {
+    let error = CudaDriverApi::load(Some("/nowhere/libcuda.so.1".as_ref())).unwrap_err();
+    assert!(error.to_string().contains("/nowhere/libcuda.so.1"), "{error}");
+    assert!(std::error::Error::source(&error).is_some());
+    // A library that is there and is no driver: the one that every program has.
+    let error = CudaDriverApi::load(Some("libc.so.6".as_ref())).unwrap_err();
+    assert!(matches!(error, CudaError::MissingSymbol { symbol: "cuInit", .. }), "{error}");
+}
+
+#[test]
+fn a_device_is_found_by_uuid_and_by_ordinal() {
+    let uuid = DeviceUuid::from_bytes(UUIDS[1]);
+    assert_eq!(CudaDevice::by_ordinal(stub::api(), 1).unwrap().uuid(), uuid);
+    let device = CudaDevice::by_uuid(stub::api(), uuid).unwrap();
+    assert_eq!((device.uuid(), device.name(), device.granularity()), (uuid, "Stub", GRANULARITY));
+    let error = CudaDevice::by_ordinal(stub::api(), 2).unwrap_err().to_string();
+    assert!(error.contains("no device 2") && error.contains(&uuid.to_string()), "{error}");
+    let unknown = DeviceUuid::from_bytes([1; 16]);
+    let error = CudaDevice::by_uuid(stub::api(), unknown).unwrap_err().to_string();
+    assert!(error.contains(&unknown.to_string()), "{error}");
+}
+
+#[test]
+fn a_device_that_lacks_what_is_needed_is_refused_before_anything_is_reserved() {
+    for attribute in [HAS_VIRTUAL_MEMORY, HAS_POSIX_FD] {
+        stub::lack(attribute);
+        let error = CudaDevice::by_ordinal(stub::api(), 0).unwrap_err();
+        assert!(matches!(error, CudaError::Incapable { .. }), "{error}");
+    }
+    assert_eq!(stub::calls("cuMemAddressReserve"), 0);
+}
+
+#[test]
+fn a_driver_that_does_not_start_says_why() {
+    for code in [100, 34, 3] {
+        stub::fail("cuInit", 0, code);
+        let error = CudaDevice::by_ordinal(stub::api(), 0).unwrap_err();
+        assert!(matches!(&error, CudaError::Driver(driver) if driver.code() == code), "{error}");
+        let said = error.to_string();
+        assert!(said.starts_with(&format!("the CUDA driver does not start: error {code}: ")), "{said}");
+    }
+}
+
+#[test]
+fn a_buffer_grows_and_shrinks_behind_its_base() {
+    let bench = Bench::new(16, 0);
+    let mut buffer = bench.buffer().unwrap();
+    let base = buffer.base();
+    let mut before = Vec::new();
+    for blocks in [1, 3, 8] {
+        buffer.grow_to(blocks * BLOCK - 1).unwrap();
+        assert_eq!((buffer.base(), buffer.committed(), bench.used()), (base, blocks * BLOCK, blocks * BLOCK));
+        let now = memory(base, buffer.committed());
+        assert!(now.starts_with(&before), "what was there stays where it was");
+        before = now;
+    }
+    // Not where it grew.
+    shrink(&mut buffer, 2 * BLOCK);
+    assert_eq!((buffer.base(), bench.used()), (base, 2 * BLOCK));
+    assert_eq!(memory(base, buffer.committed()), before[..2]);
+    assert_eq!(stub::memory_at(base + 2 * BLOCK), None);
+    assert_eq!(stub::left(), Left { handles: 2, mappings: 2, reservations: 1 });
+    drop(buffer);
+    assert_eq!((stub::left(), bench.used()), (Left::default(), 0));
+}
+
+#[test]
+fn any_block_can_be_released_and_committed_again() {
+    use crate::memory::VirtualBacking;
+    let bench = Bench::new(16, 0);
+    let backing = CudaBacking::new(bench.pool.clone());
+    let mut reservation = backing.reserve(MAX).unwrap();
+    let base = backing.base(&reservation);
+    // SAFETY: whole blocks inside, where nothing is committed.
+    unsafe { backing.commit(&mut reservation, 0, 4 * BLOCK) }.unwrap();
+    let before = memory(base, 4 * BLOCK);
+    // SAFETY: committed, and used by nobody.
+    unsafe { backing.release(&mut reservation, BLOCK, BLOCK) }.unwrap();
+    assert_eq!((stub::memory_at(base + BLOCK), bench.used()), (None, 3 * BLOCK));
+    // SAFETY: as above.
+    unsafe { backing.commit(&mut reservation, BLOCK, BLOCK) }.unwrap();
+    let after = memory(base, 4 * BLOCK);
+    assert_eq!((before[0], &before[2..]), (after[0], &after[2..]));
+    drop(reservation);
+    assert_eq!((stub::left(), bench.used()), (Left::default(), 0));
+}
+
+#[test]
+fn a_growth_that_fails_leaves_everything_as_it_was() {
+    for symbol in ["cuMemCreate", "cuMemMap", "cuMemSetAccess"] {
+        for skip in [0, 2] {
+            let bench = Bench::new(16, 0);
+            let mut buffer = bench.buffer().unwrap();
+            buffer.grow_to(2 * BLOCK).unwrap();
+            let (left, there) = (stub::left(), memory(buffer.base(), 2 * BLOCK));
+            let skip = if symbol == "cuMemSetAccess" { 0 } else { skip };
+            stub::fail(symbol, skip, OUT_OF_MEMORY);
+            let error = buffer.grow_to(6 * BLOCK).unwrap_err();
+            assert!(stub::has_failed());
+            let is_memory = matches!(&error, MemoryError::Cuda(error) if error.is_out_of_memory());
+            assert!(is_memory && error.to_string().contains("CUDA_ERROR_OUT_OF_MEMORY"), "{error}");
+            assert_eq!((stub::left(), bench.used(), buffer.committed()), (left, 2 * BLOCK, 2 * BLOCK));
+            buffer.grow_to(6 * BLOCK).expect("the second time");
+            assert_eq!(memory(buffer.base(), 2 * BLOCK), there);
+        }
+    }
+    assert_eq!(stub::left(), Left::default());
+}
+
+#[test]
+fn a_failure_does_not_change_what_lies_idle() {
+    let bench = Bench::new(16, 8);
+    let mut buffer = bench.buffer().unwrap();
+    buffer.grow_to(2 * BLOCK).unwrap();
+    shrink(&mut buffer, 0);
+    for symbol in ["cuMemCreate", "cuMemMap", "cuMemSetAccess"] {
+        stub::fail(symbol, 0, OUT_OF_MEMORY);
+        buffer.grow_to(4 * BLOCK).unwrap_err();
+        assert_eq!((bench.pool.idle_bytes(), bench.used()), (2 * BLOCK, 2 * BLOCK), "{symbol}");
+        assert_eq!(stub::left(), Left { handles: 2, mappings: 0, reservations: 1 });
+    }
+}
+
+#[test]
+fn memory_that_cannot_be_unmapped_or_released_stays_charged() {
+    let bench = Bench::new(16, 0);
+    let mut buffer = bench.buffer().unwrap();
+    buffer.grow_to(2 * BLOCK).unwrap();
+    stub::fail("cuMemUnmap", 0, INVALID_VALUE);
+    // SAFETY: used by nobody.
+    unsafe { buffer.shrink_to(0) }.unwrap_err();
+    assert_eq!((buffer.committed(), bench.used()), (2 * BLOCK, 2 * BLOCK), "as before");
+    stub::fail("cuMemRelease", 0, INVALID_VALUE);
+    shrink(&mut buffer, BLOCK);
+    assert_eq!(bench.used(), 2 * BLOCK);
+    stub::fail("cuMemUnmap", 0, INVALID_VALUE);
+    drop(buffer);
+    assert_eq!(bench.used(), 2 * BLOCK);
+    assert_eq!(stub::left(), Left { handles: 2, mappings: 1, reservations: 1 });
+}
+
+#[test]
+fn what_a_pool_keeps_is_used_again_and_charged_once() {
+    let bench = Bench::new(16, 3);
+    let mut buffer = bench.buffer().unwrap();
+    buffer.grow_to(4 * BLOCK).unwrap();
+    let first = memory(buffer.base(), 4 * BLOCK);
+    drop(buffer);
+    assert_eq!((bench.pool.idle_bytes(), bench.used()), (3 * BLOCK, 3 * BLOCK));
+    let mut buffer = bench.buffer().unwrap();
+    buffer.grow_to(3 * BLOCK).unwrap();
+    assert_eq!((stub::calls("cuMemCreate"), bench.used()), (4, 3 * BLOCK));
+    assert!(memory(buffer.base(), 3 * BLOCK).iter().all(|memory| first.contains(memory)));
+    shrink(&mut buffer, 0);
+    assert_eq!(bench.pool.trim(), 3 * BLOCK);
+    assert_eq!((stub::left().handles, bench.used()), (0, 0));
+    assert_eq!(bench.pool.trim(), 0);
+}
+
+#[test]
+fn a_pool_that_is_dropped_leaves_nothing() {
+    let Bench { governor, pool } = Bench::new(4, 4);
+    let mut buffer = VirtualBuffer::new(CudaBacking::new(pool), MAX / 4, Account::nobody()).unwrap();
+    buffer.grow_to(4 * BLOCK).unwrap();
+    drop(buffer);
+    assert_eq!((stub::left(), governor.device_usage().used), (Left::default(), 0));
+}
+
+#[test]
+fn a_budget_refuses_before_anything_is_reserved_or_created() {
+    let bench = Bench::new(15, 0);
+    let error = bench.buffer().unwrap_err();
+    assert!(matches!(error, MemoryError::Budget(_)), "{error}");
+    assert_eq!(stub::calls("cuMemAddressReserve"), 0);
+    let bench = Bench::new(16, 0);
+    let (mut one, mut other) = (bench.buffer().unwrap(), bench.buffer().unwrap());
+    one.grow_to(10 * BLOCK).unwrap();
+    let error = other.grow_to(7 * BLOCK).unwrap_err();
+    assert!(matches!(error, MemoryError::Budget(_)), "{error}");
+    assert_eq!((stub::calls("cuMemCreate"), bench.used()), (10, 10 * BLOCK));
+    other.grow_to(6 * BLOCK).unwrap();
+}
+
+#[test]
+fn addresses_that_are_not_to_be_had_cost_nothing() {
+    let bench = Bench::new(16, 0);
+    stub::fail("cuMemAddressReserve", 0, OUT_OF_MEMORY);
+    let error = bench.buffer().unwrap_err().to_string();
+    assert!(error.contains("does not reserve device addresses (67108864 bytes)"), "{error}");
+    assert_eq!((stub::left(), bench.used()), (Left::default(), 0));
+}
+
+/// An importer on that device, of the bench's blocks.
+fn importer(ordinal: usize) -> ImportedBacking {
+    ImportedBacking::new(device(ordinal), BLOCK as u64).unwrap()
+}
+
+#[test]
+fn an_importer_grows_over_the_exporters_memory_in_order() {
+    let bench = Bench::new(16, 16);
+    let mut ours = bench.buffer().unwrap();
+    ours.grow_to(2 * BLOCK).unwrap();
+    let incoming = importer(0);
+    let mut theirs = VirtualBuffer::new(incoming.clone(), MAX, Account::nobody()).unwrap();
+    let base = theirs.base();
+    for (from, to) in [(0, 2 * BLOCK), (2 * BLOCK, 5 * BLOCK)] {
+        ours.grow_to(to).unwrap();
+        let error = theirs.grow_to(to).unwrap_err();
+        assert!(matches!(error, MemoryError::Cuda(CudaError::NotImported { there: 0, .. })), "{error}");
+        for block in ours.export(from..to).unwrap() {
+            assert_eq!(rustix::io::fcntl_getfd(&block.fd), Ok(rustix::io::FdFlags::CLOEXEC));
+            incoming.import(block).unwrap();
+        }
+        assert_eq!((incoming.waiting_bytes(), open_descriptors()), (to - from, 0));
+        theirs.grow_to(to).unwrap();
+        assert_eq!(memory(base, to), memory(ours.base(), to));
+        assert_eq!((theirs.base(), bench.used()), (base, to), "an importer is not charged");
+    }
+    let there = memory(base, 5 * BLOCK);
+    shrink(&mut ours, 0);
+    assert_eq!(
+        (bench.pool.idle_bytes(), bench.used()),
+        (0, 0),
+        "what was exported is never used for another"
+    );
+    assert_eq!(memory(base, 5 * BLOCK), there, "an importer keeps what it has");
+    shrink(&mut theirs, BLOCK);
+    assert_eq!(stub::left().handles, 1);
+    drop((ours, theirs));
+    assert_eq!(stub::left(), Left::default());
+}
+
+#[test]
+fn an_import_that_fails_to_be_mapped_waits_again_in_its_order() {
+    let bench = Bench::new(16, 0);
+    let mut ours = bench.buffer().unwrap();
+    ours.grow_to(4 * BLOCK).unwrap();
+    for (symbol, skip) in [("cuMemMap", 2), ("cuMemSetAccess", 0)] {
+        let incoming = importer(0);
+        let mut theirs = VirtualBuffer::new(incoming.clone(), MAX, Account::nobody()).unwrap();
+        for block in ours.export(0..4 * BLOCK).unwrap() {
+            incoming.import(block).unwrap();
+        }
+        stub::fail(symbol, skip, INVALID_VALUE);
+        theirs.grow_to(3 * BLOCK).unwrap_err();
+        assert_eq!((incoming.waiting_bytes(), theirs.committed()), (4 * BLOCK, 0));
+        theirs.grow_to(4 * BLOCK).unwrap();
+        assert_eq!(memory(theirs.base(), 4 * BLOCK), memory(ours.base(), 4 * BLOCK));
+    }
+}
+
+#[test]
+fn a_block_that_is_not_what_was_announced_is_refused_and_its_descriptor_closed() {
+    let bench = Bench::new(16, 0);
+    let mut ours = bench.buffer().unwrap();
+    ours.grow_to(BLOCK).unwrap();
+    let export = || ours.export(0..BLOCK).unwrap().remove(0);
+    let left = stub::left();
+
+    let error = importer(1).import(export()).unwrap_err();
+    assert!(matches!(error, CudaError::OtherDevice { .. }), "{error}");
+    assert_eq!(stub::calls("cuMemImportFromShareableHandle"), 0, "the driver is not even asked");
+    let lie = ExportedBlock { device: DeviceUuid::from_bytes(UUIDS[1]), ..export() };
+    let error = importer(1).import(lie).unwrap_err();
+    assert!(matches!(error, CudaError::OtherDevice { .. }), "{error}");
+    let error = importer(0).import(ExportedBlock { bytes: 1, ..export() }).unwrap_err();
+    assert!(matches!(error, CudaError::WrongSize { got: 1, .. }), "{error}");
+    let fd = std::fs::File::open("/dev/null").unwrap().into();
+    let error = importer(0).import(ExportedBlock { fd, ..export() }).unwrap_err();
+    assert!(matches!(error, CudaError::Driver(_)), "{error}");
+    for symbol in ["cuMemImportFromShareableHandle", "cuMemGetAllocationPropertiesFromHandle"] {
+        stub::fail(symbol, 0, 101);
+        let error = importer(0).import(export()).unwrap_err().to_string();
+        assert!(error.contains("error 101: this process cannot see that device"), "{error}");
+    }
+    assert_eq!((stub::left(), open_descriptors()), (left, 0));
+    for block in [0, 3 * GRANULARITY as u64, GRANULARITY as u64 / 2, u64::MAX] {
+        assert!(ImportedBacking::new(device(0), block).is_err(), "{block}");
+    }
+}
+
+#[test]
+fn only_whole_blocks_that_are_committed_are_exported_and_all_or_none() {
+    let bench = Bench::new(16, 0);
+    let mut buffer = bench.buffer().unwrap();
+    buffer.grow_to(3 * BLOCK).unwrap();
+    let backwards = std::ops::Range { start: 2 * BLOCK, end: BLOCK };
+    for part in [0..1, 1..BLOCK, 2 * BLOCK..4 * BLOCK, backwards] {
+        let error = buffer.export(part).unwrap_err();
+        assert!(matches!(error, MemoryError::Cuda(CudaError::NotCommitted { .. })), "{error}");
+    }
+    assert_eq!(buffer.export(BLOCK..BLOCK).unwrap().len(), 0);
+    stub::fail("cuMemExportToShareableHandle", 2, OUT_OF_MEMORY);
+    buffer.export(0..3 * BLOCK).unwrap_err();
+    assert_eq!(open_descriptors(), 0);
+}
+
+#[test]
+fn a_forked_child_leaves_its_parents_device_memory_alone() {
+    let bench = Bench::new(16, 4);
+    let mut buffer = bench.buffer().unwrap();
+    buffer.grow_to(4 * BLOCK).unwrap();
+    shrink(&mut buffer, 2 * BLOCK);
+    let before = ["cuMemUnmap", "cuMemRelease", "cuMemAddressFree"].map(stub::calls);
+    // SAFETY: the child drops what makes no call there but `free`, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        drop((buffer, bench));
+        let quiet = ["cuMemUnmap", "cuMemRelease", "cuMemAddressFree"].map(stub::calls) == before;
+        // SAFETY: ends the child without running anything of its parent's.
+        unsafe { libc::_exit(i32::from(quiet)) };
+    }
+    let mut status = 0;
+    // SAFETY: the child of this process, waited for once.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status));
+    assert_eq!(libc::WEXITSTATUS(status), 1);
+    drop((buffer, bench));
+    assert_eq!(stub::left(), Left::default());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 128, ..ProptestConfig::default() })]
+
+    /// Grows, shrinks, trims and fails at random; a plain number says what must be there.
+    #[test]
+    fn device_memory_behaves_like_its_model(
+        keep in 0..4_usize,
+        steps in proptest::collection::vec((0..MAX + 2 * BLOCK, 0..8_usize, 0..4_u32), 1..24),
+    ) {
+        let bench = Bench::new(16, keep);
+        let mut buffer = bench.buffer().unwrap();
+        let (base, mut model) = (buffer.base(), 0);
+        for (bytes, fault, skip) in steps {
+            let kinds = ["cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap"];
+            let fault = kinds.get(fault).copied();
+            // What is undone is undone by one unmapping each, and no second failure is made here.
+            stub::fail(fault.unwrap_or("none"), if fault == Some("cuMemUnmap") { 0 } else { skip }, OUT_OF_MEMORY);
+            let target = bytes.next_multiple_of(BLOCK);
+            let result = match target > model {
+                true => buffer.grow_to(bytes),
+                // SAFETY: nobody uses it.
+                false => unsafe { buffer.shrink_to(bytes) },
+            };
+            let hit = stub::has_failed();
+            stub::fail("none", 0, 0);
+            match result {
+                Ok(()) => model = target,
+                Err(MemoryError::Beyond { .. }) => prop_assert!(target > MAX),
+                Err(MemoryError::Cuda(_)) => prop_assert!(hit),
+                Err(other) => panic!("{other}"),
+            }
+            prop_assert_eq!((buffer.base(), buffer.committed()), (base, model));
+            prop_assert_eq!(memory(base, model).len() * BLOCK, model);
+            prop_assert_eq!(bench.used(), model + bench.pool.idle_bytes());
+            prop_assert!(bench.pool.idle_bytes() <= keep * BLOCK);
+            prop_assert_eq!(stub::left().mappings * BLOCK, model);
+            prop_assert_eq!(stub::left().handles * BLOCK, bench.used());
+            if skip == 3 {
+                bench.pool.trim();
+            }
+        }
+        drop((buffer, bench));
+        prop_assert_eq!(stub::left(), Left::default());
+    }
+}

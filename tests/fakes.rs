@@ -1,12 +1,18 @@
 //! The fake CUDA libraries answer as real ones do, and show what a device would see.
 //!
-//! `ECHO_TEST_CUDART=/path/libcudart.so.N cargo test --test fakes a_real_runtime` holds a real runtime against the same
-//! cases, on a machine with a GPU.
+//! `ECHO_TEST_CUDART=/path/libcudart.so.N ECHO_TEST_CUDA=libcuda.so.1 cargo test --test fakes a_real -- --nocapture`
+//! holds real libraries against the same cases, on a machine with a GPU.
 
 #[path = "fakes/cases.rs"]
 mod cases;
+#[path = "support/cuda.rs"]
+mod cuda;
+#[path = "fakes/driver.rs"]
+mod driver;
 #[path = "support/fakes.rs"]
 mod fakes;
+#[path = "support/kernel.rs"]
+mod kernel;
 #[path = "support/mod.rs"]
 mod support;
 
@@ -16,7 +22,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use cases::{CASES, Case, Memory, PAGE, Step, WINDOW};
-use fakes::{Runtime, Tree, built};
+use cuda::Runtime;
+use fakes::{Tree, built};
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use support::{Actor, eventually, say};
@@ -30,6 +37,7 @@ fn role() {
         ["punched", library] => lose_pages_by_a_punch(&load(library)),
         ["private", library] => map_privately(&load(library)),
         ["protected", library] => take_away_the_right_to_write(&load(library)),
+        ["refused", library] => register_without_io_uring(&load(library)),
         ["forked", library] => fork_after(&load(library)),
         ["forked-before", library] => fork_before(&load(library)),
         ["two", one, other] => use_two(&load(one), &load(other)),
@@ -37,6 +45,7 @@ fn role() {
         ["register", library] => register_shared(&load(library)),
         ["calls-at-exit", library] => call_at_exit(load(library)),
         ["loads", library] => say_whether_it_loads(library),
+        ["driver", ref rest @ ..] => driver::play(rest),
         _ => panic!("no such part: {role:?}"),
     }
 }
@@ -285,6 +294,24 @@ fn a_pin_outlives_the_right_to_write() {
     play(&tree, &format!("protected {}", built().cudart13.display()), &[]);
 }
 
+fn register_without_io_uring(runtime: &Runtime) {
+    let call = libc::SYS_io_uring_setup;
+    kernel::refuse(&[kernel::Refused { call, when: Vec::new(), errno: libc::EPERM }], None);
+    let window = Window::new(Memory::Shared);
+    window.write(b'A');
+    assert_eq!(runtime.host_register(window.base, WINDOW * PAGE, 0), 0);
+    assert_eq!(window.seen_by(runtime), b'A', "by its address");
+    assert_eq!(runtime.host_unregister(window.base), 0);
+}
+
+#[test]
+fn where_the_kernel_does_not_pin_the_journal_says_so() {
+    let tree = Tree::new("refused");
+    play(&tree, &format!("refused {}", built().cudart12.display()), &[]);
+    let entries = tree.journal().entries();
+    assert!(entries.iter().any(|entry| entry.name == "unpinned:" && entry.code.is_none()), "{entries:?}");
+}
+
 /// In a child: ends it with what it says.
 fn in_child(says: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child calls what allocates at most, which glibc allows after a fork, and ends by _exit.
@@ -465,9 +492,10 @@ fn say_whether_it_loads(library: &str) {
         Ok(runtime) => {
             let functions =
                 ["cudaHostRegister", "cudaHostUnregister", "cudaGetErrorName", "cudaGetLastError"];
-            let missing: Vec<&str> = functions.into_iter().filter(|name| !runtime.has(name)).collect();
+            let missing: Vec<&str> =
+                functions.into_iter().filter(|name| !runtime.loaded().has(name)).collect();
             say(&format!("loads without {missing:?}"));
-            if runtime.has("cudaGetErrorName") {
+            if runtime.loaded().has("cudaGetErrorName") {
                 say(&[0, 712, 12345].map(|code| runtime.error_name(code)).join(", "));
             }
         }

@@ -106,11 +106,18 @@ impl Attached {
 }
 
 fn report(pinned: &Pinned, api: &CudaApi) -> PinReport {
-    let version = api.versions().runtime.map(|number| format!(" (CUDA {})", advice::version(number)));
+    let version = api.versions().runtime.map(|number| format!("CUDA {}", advice::version(number)));
+    let notice = "registered, not locked: the device uses this machine's page tables";
+    let notice = (!api.locks_pages()).then(|| notice.to_owned());
+    let said: Vec<String> = version.into_iter().chain(notice).collect();
+    let library = match said.is_empty() {
+        true => pinned.library.clone(),
+        false => format!("{} ({})", pinned.library, said.join("; ")),
+    };
     PinReport {
         bytes: pinned.bytes,
         registrations: u32::try_from(pinned.pieces).unwrap_or(u32::MAX),
-        library: format!("{}{}", pinned.library, version.unwrap_or_default()),
+        library,
         read_only: pinned.permission == Permission::ReadOnly,
     }
 }

@@ -16,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, getppid, kill_process, pidfd_open
 
 use crate::learner::Learner;
 use crate::private_dir::PrivateDir;
-use crate::sample::table_spec;
+use crate::sample::{TABLE, table_spec};
 use crate::weights::WeightsFile;
 use crate::{Arguments, Role};
 
@@ -62,6 +62,10 @@ pub fn direct(arguments: &Arguments) -> Result<ExitCode> {
         }
     }
     let solved = trainer.wait()?;
+    if !solved.success() {
+        // One that failed early has not dropped the table, and the workers would wait for room in it.
+        let _ = client.drop_table(TABLE);
+    }
     for mut worker in workers {
         // The trainer has dropped the table, of which they hear.
         if !end(&mut worker)? {

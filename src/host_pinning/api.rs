@@ -26,9 +26,12 @@ type Attribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> Code;
 const PORTABLE: c_uint = 1;
 /// `cudaHostRegisterReadOnly`: the device promises not to write, so the memory need not be writable.
 const READ_ONLY: c_uint = 8;
-/// `cudaDevAttrHostRegisterReadOnlySupported`, and the driver's number for it.
-pub(super) const READ_ONLY_SUPPORTED: c_int = 113;
-/// `cudaErrorUnknown`, as a lookup gives it that returned nothing.
+/// `cudaDevAttrHostRegisterReadOnlySupported`. The driver has the same numbers.
+const READ_ONLY_SUPPORTED: c_int = 113;
+/// `cudaDevAttrPageableMemoryAccessUsesHostPageTables`.
+const USES_HOST_PAGE_TABLES: c_int = 100;
+/// `cudaDevAttrIntegrated`.
+const INTEGRATED: c_int = 18;
 const SUCCESS: Code = 0;
 
 /// A library without one of the functions.
@@ -247,16 +250,26 @@ impl CudaApi {
 
     /// Whether this thread's device registers memory that this process can only read.
     pub fn registers_read_only(&self) -> bool {
+        self.attribute(READ_ONLY_SUPPORTED) == Some(1)
+    }
+
+    /// Whether registering locks pages. A device that is no part of the machine's chip and uses its page tables reaches
+    /// memory by these, and the pages stay where they are only as long as the kernel leaves them there.
+    pub fn locks_pages(&self) -> bool {
+        self.attribute(USES_HOST_PAGE_TABLES) != Some(1) || self.attribute(INTEGRATED) == Some(1)
+    }
+
+    /// An attribute of this thread's device, if the library says it.
+    fn attribute(&self, attribute: c_int) -> Option<c_int> {
         match &*self.calls {
-            Calls::Runtime(Runtime { get_device, device_get_attribute: Some(attribute), .. }) => {
-                let Some(device) = number(*get_device) else { return false };
+            Calls::Runtime(runtime) => {
+                let (device, get) = (number(runtime.get_device)?, runtime.device_get_attribute?);
                 let mut value = 0;
                 // SAFETY: `new`'s caller vouches for the function; the value is ours, and written before it returns.
-                let code = unsafe { attribute(&raw mut value, READ_ONLY_SUPPORTED, device) };
-                self.result(code).is_ok() && value != 0
+                let code = unsafe { get(&raw mut value, attribute, device) };
+                self.result(code).ok().map(|()| value)
             }
-            Calls::Runtime(_) => false,
-            Calls::Driver(driver) => driver.registers_read_only(),
+            Calls::Driver(driver) => driver.attribute(attribute),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use super::api::{Code, CudaApi, MissingSymbol, READ_ONLY_SUPPORTED, number};
+use super::api::{Code, CudaApi, MissingSymbol, number};
 
 /// `CUDA_ERROR_INVALID_CONTEXT`.
 const NO_CONTEXT: Code = 201;
@@ -153,13 +153,14 @@ impl Driver {
         number(Some(self.driver_get_version))
     }
 
-    pub(super) fn registers_read_only(&self) -> bool {
-        let Ok(_current) = self.context() else { return false };
-        let Some(device) = number(Some(self.context_get_device)) else { return false };
+    /// An attribute of the context's device.
+    pub(super) fn attribute(&self, attribute: c_int) -> Option<c_int> {
+        let _current = self.context().ok()?;
+        let device = number(Some(self.context_get_device))?;
         let mut value = 0;
         // SAFETY: `new`'s caller vouches for the function; the value is ours, and written before it returns.
-        let code = unsafe { (self.device_get_attribute)(&raw mut value, READ_ONLY_SUPPORTED, device) };
-        code == SUCCESS && value != 0
+        let code = unsafe { (self.device_get_attribute)(&raw mut value, attribute, device) };
+        (code == SUCCESS).then_some(value)
     }
 }
 

@@ -331,10 +331,7 @@ fn open(rung: Rung, name: &OsStr, load: Load) -> Result<CudaApi, String> {
     let opened = unsafe { Library::open(Some(name), flags) };
     let library = opened.map_err(|error| match load {
         Load::IfLoaded => "it is not loaded".to_owned(),
-        // The loader's own words are the cause of what libloading says.
-        Load::Fully => {
-            std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
-        }
+        Load::Fully => loaders_words(&error, name),
     })?;
     let lookup = |symbol: &'static CStr| {
         // SAFETY: an address alone is taken, which is valid as long as the library, which is never closed.

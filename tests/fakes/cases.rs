@@ -189,3 +189,246 @@ pub const CASES: &[Case] = &[
         steps: &[Register(0, PAGE, 8, 801)],
     },
 ];
+
+/// A step with the driver. Numbers of things are places to keep them in: handles, addresses.
+#[derive(Clone, Copy, Debug)]
+pub enum Call {
+    /// `cuInit` with flags gives.
+    Init(u32, i32),
+    /// `cuDeviceGetCount` gives.
+    Count(i32),
+    /// Retains the primary context of device 0 and pushes it, or gives back both.
+    Enter,
+    Leave,
+    /// (bytes, flags) at the beginning of a page of ours gives.
+    HostRegister(usize, u32, i32),
+    HostUnregister(i32),
+    /// `cuCtxSynchronize` gives.
+    Synchronize(i32),
+    /// (address, granules, alignment) gives.
+    Reserve(usize, usize, usize, i32),
+    /// So many bytes gives.
+    ReserveBytes(usize, i32),
+    /// (address, from granule, granules) gives.
+    Free(usize, usize, usize, i32),
+    /// (handle, granules, what) gives.
+    Create(usize, usize, What, i32),
+    /// So many bytes gives.
+    CreateBytes(usize, i32),
+    Release(usize, i32),
+    /// (address, from granule, granules, offset in granules, handle) gives.
+    Map(usize, usize, usize, usize, usize, i32),
+    /// (address, from granule, granules) gives.
+    Unmap(usize, usize, usize, i32),
+    /// (address, from granule, granules, flags) gives.
+    Access(usize, usize, usize, i32, i32),
+    /// The flags at an address, from granule.
+    AccessIs(usize, usize, u64),
+    /// (handle) gives; the descriptor is kept.
+    Export(usize, i32),
+    /// The descriptor that was exported last, as (handle), gives.
+    Import(usize, i32),
+    /// A descriptor of something else gives.
+    ImportOther(i32),
+    /// (address, from granule, as handle) gives.
+    Retain(usize, usize, usize, i32),
+    /// (address, granules) gives.
+    Fill(usize, usize, i32),
+}
+
+/// What memory is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    Plain,
+    Exportable,
+    /// With properties that are not zero where they must be.
+    WrongKind,
+    WrongReserved,
+    NoSuchDevice,
+}
+use Call::{
+    Access, AccessIs, Count, Create, CreateBytes, Enter, Export, Fill, Free, HostRegister, HostUnregister,
+    Import, ImportOther, Init, Leave, Map, Release, Reserve, ReserveBytes, Retain, Synchronize, Unmap,
+};
+
+pub struct DriverCase {
+    pub name: &'static str,
+    pub steps: &'static [Call],
+}
+
+const fn driver(name: &'static str, steps: &'static [Call]) -> DriverCase {
+    DriverCase { name, steps }
+}
+
+pub const DRIVER_CASES: &[DriverCase] = &[
+    driver(
+        "nothing works before cuInit",
+        &[
+            Count(3),
+            HostRegister(PAGE, 0, 3),
+            Reserve(0, 1, 0, 3),
+            Create(0, 1, What::Plain, 3),
+            Init(1, 1),
+            Count(3),
+            Init(0, 0),
+            Count(0),
+            Init(0, 0),
+        ],
+    ),
+    driver(
+        "host memory is registered in a context, and unregistered in any or none",
+        &[
+            Init(0, 0),
+            HostRegister(PAGE, 0, 201),
+            Enter,
+            HostRegister(PAGE, 0, 0),
+            HostRegister(PAGE, 0, 712),
+            Synchronize(0),
+            HostUnregister(0),
+            HostUnregister(713),
+            HostRegister(0, 0, 1),
+            HostRegister(PAGE, 16, 1),
+            Leave,
+            Synchronize(201),
+        ],
+    ),
+    driver(
+        "memory is created, mapped, used and given back",
+        &[
+            Init(0, 0),
+            Enter,
+            Reserve(0, 4, 0, 0),
+            Create(0, 2, What::Plain, 0),
+            Map(0, 1, 2, 0, 0, 0),
+            Access(0, 1, 2, 3, 0),
+            AccessIs(0, 1, 3),
+            // The mapping holds what the handle held.
+            Release(0, 0),
+            Free(0, 0, 4, 1),
+            Unmap(0, 1, 2, 0),
+            Free(0, 0, 4, 0),
+            Leave,
+        ],
+    ),
+    driver(
+        "sizes are multiples, and what is reserved is zero",
+        &[
+            Init(0, 0),
+            Create(0, 0, What::Plain, 1),
+            CreateBytes(PAGE, 1),
+            Create(0, 1, What::WrongKind, 1),
+            Create(0, 1, What::WrongReserved, 1),
+            Create(0, 1, What::NoSuchDevice, 101),
+            ReserveBytes(0, 1),
+            ReserveBytes(1, 1),
+            Reserve(0, 1, 3, 1),
+        ],
+    ),
+    driver(
+        "a mapping goes where nothing is mapped, within one reservation",
+        &[
+            Init(0, 0),
+            Reserve(0, 2, 0, 0),
+            Create(0, 2, What::Plain, 0),
+            Create(1, 1, What::Plain, 0),
+            Map(0, 1, 2, 0, 0, 1),
+            Map(0, 0, 2, 1, 0, 1),
+            Map(0, 0, 2, 0, 1, 1),
+            Map(0, 1, 1, 0, 1, 0),
+            Map(0, 0, 2, 0, 0, 1),
+            Map(0, 1, 1, 0, 1, 1),
+            Unmap(0, 1, 1, 0),
+            Map(0, 0, 2, 0, 0, 0),
+            Unmap(0, 0, 2, 0),
+            Free(0, 0, 1, 1),
+            Free(0, 1, 1, 1),
+            Free(0, 0, 2, 0),
+            Release(0, 0),
+            Release(1, 0),
+        ],
+    ),
+    driver(
+        "mappings are unmapped whole, one or several",
+        &[
+            Init(0, 0),
+            Reserve(0, 4, 0, 0),
+            Create(0, 2, What::Plain, 0),
+            Create(1, 1, What::Plain, 0),
+            Map(0, 0, 2, 0, 0, 0),
+            Map(0, 2, 1, 0, 1, 0),
+            Unmap(0, 0, 1, 1),
+            Unmap(0, 1, 1, 1),
+            Unmap(0, 0, 4, 1),
+            Unmap(0, 3, 1, 1),
+            // What failed has changed nothing.
+            Access(0, 0, 3, 3, 0),
+            Unmap(0, 0, 3, 0),
+            Unmap(0, 0, 3, 1),
+            Free(0, 0, 4, 0),
+            Release(0, 0),
+            Release(1, 0),
+        ],
+    ),
+    driver(
+        "access is given to what is mapped, and anew after each mapping",
+        &[
+            Init(0, 0),
+            Enter,
+            Reserve(0, 2, 0, 0),
+            Create(0, 1, What::Plain, 0),
+            Access(0, 0, 1, 3, 1),
+            Map(0, 0, 1, 0, 0, 0),
+            AccessIs(0, 0, 0),
+            Access(0, 0, 2, 3, 1),
+            Access(0, 0, 1, 2, 1),
+            Access(0, 0, 1, 3, 0),
+            Fill(0, 1, 0),
+            Fill(0, 2, 1),
+            Unmap(0, 0, 1, 0),
+            Fill(0, 1, 1),
+            Map(0, 0, 1, 0, 0, 0),
+            AccessIs(0, 0, 0),
+            Unmap(0, 0, 1, 0),
+            Free(0, 0, 2, 0),
+            Release(0, 0),
+            Leave,
+        ],
+    ),
+    driver(
+        "a descriptor is given for what was made for that, and taken from a driver alone",
+        &[
+            Init(0, 0),
+            Create(0, 1, What::Plain, 0),
+            Export(0, 1),
+            Create(1, 1, What::Exportable, 0),
+            Export(1, 0),
+            Import(2, 0),
+            Import(3, 0),
+            ImportOther(1),
+            Release(1, 0),
+            // The descriptor holds it.
+            Import(1, 0),
+            Release(0, 0),
+            Release(1, 0),
+            Release(2, 0),
+            Release(3, 0),
+        ],
+    ),
+    driver(
+        "the handle of what is mapped can be had again",
+        &[
+            Init(0, 0),
+            Reserve(0, 1, 0, 0),
+            Create(0, 1, What::Plain, 0),
+            Retain(0, 0, 1, 1),
+            Map(0, 0, 1, 0, 0, 0),
+            Release(0, 0),
+            Retain(0, 0, 1, 0),
+            Unmap(0, 0, 1, 0),
+            Map(0, 0, 1, 0, 1, 0),
+            Unmap(0, 0, 1, 0),
+            Release(1, 0),
+            Free(0, 0, 1, 0),
+        ],
+    ),
+];

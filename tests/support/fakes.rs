@@ -4,19 +4,18 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each file of tests uses some of it")]
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use rustix::fs::FlockOperation;
 
 /// Where the libraries are as they were built. [`Tree`] has them under the names that they go by.
 pub struct Built {
     pub cudart12: PathBuf,
     pub cudart13: PathBuf,
+    pub cuda: PathBuf,
 }
 
 /// The fake libraries, which are built if they are not, or no longer as the sources say.
@@ -27,7 +26,11 @@ pub fn built() -> &'static Built {
         std::fs::create_dir_all(&target).unwrap();
         build(&target);
         let library = |name: &str| target.join("debug").join(name);
-        Built { cudart12: library("libcudart12.so"), cudart13: library("libcudart13.so") }
+        Built {
+            cudart12: library("libcudart12.so"),
+            cudart13: library("libcudart13.so"),
+            cuda: library("libcuda1.so"),
+        }
     })
 }
 
@@ -46,7 +49,7 @@ fn build(target: &Path) {
     command
         .args(["build", "--quiet", "--locked", "--config", "profile.dev.debug=false", "--target-dir"])
         .arg(target);
-    for package in ["echo-fake-cudart12", "echo-fake-cudart13"] {
+    for package in ["echo-fake-cudart12", "echo-fake-cudart13", "echo-fake-cuda1"] {
         command.args(["--package", package]);
     }
     // What a sanitizer or loom asks of the tests is not asked of these.
@@ -78,7 +81,10 @@ impl Tree {
     /// Puts a copy of a library at a path in the tree.
     pub fn put(&self, library: &Path, at: &str) -> PathBuf {
         let path = self.make_way(at);
-        std::fs::copy(library, &path).unwrap();
+        // Another file in the place of one that is there, and at once: a process may load that, or have it mapped.
+        let new = path.with_extension("new");
+        std::fs::copy(library, &new).unwrap();
+        std::fs::rename(new, &path).unwrap();
         path
     }
 
@@ -89,6 +95,11 @@ impl Tree {
             self.put(&built.cudart12, "nvidia/cuda_runtime/lib/libcudart.so.12"),
             self.put(&built.cudart13, "nvidia/cu13/lib/libcudart.so.13"),
         ]
+    }
+
+    /// As the driver's installation has it, in a directory for the loader to search.
+    pub fn put_driver(&self) -> PathBuf {
+        self.put(&built().cuda, "driver/libcuda.so.1")
     }
 
     /// As a framework bundles a runtime of its own: with a hash in the name of the file.
@@ -207,118 +218,4 @@ impl Entry {
         let (pid, library, name) = (words.next()?.parse().ok()?, words.next()?, words.next()?);
         Some(Self { pid, library, name, arguments: words.collect(), code })
     }
-}
-
-/// A runtime that is loaded, fake or real. It stays loaded, as it does in a client.
-pub struct Runtime {
-    library: Library,
-}
-
-impl Runtime {
-    pub fn load(path: &Path) -> Result<Self, libloading::Error> {
-        // SAFETY: what a CUDA library runs when it is loaded asks nothing of us.
-        let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }?;
-        Ok(Self { library })
-    }
-
-    /// A function by its name; what it is must be known.
-    fn function<F: Copy>(&self, name: &str) -> F {
-        // SAFETY: each caller in this file names the function's own type.
-        *unsafe { self.library.get::<F>(name) }.unwrap_or_else(|error| panic!("{name}: {error}"))
-    }
-
-    pub fn has(&self, name: &str) -> bool {
-        // SAFETY: the symbol is looked for and not used.
-        unsafe { self.library.get::<*const c_void>(name) }.is_ok()
-    }
-
-    pub fn host_register(&self, start: usize, bytes: usize, flags: u32) -> i32 {
-        let call: unsafe extern "C" fn(*mut c_void, usize, c_uint) -> c_int =
-            self.function("cudaHostRegister");
-        // SAFETY: the library says what is wrong with memory. Tests unregister before they reuse it.
-        unsafe { call(pointer(start), bytes, flags) }
-    }
-
-    pub fn host_unregister(&self, start: usize) -> i32 {
-        let call: unsafe extern "C" fn(*mut c_void) -> c_int = self.function("cudaHostUnregister");
-        // SAFETY: as above.
-        unsafe { call(pointer(start)) }
-    }
-
-    /// The bytes at an address, as a device sees them where they are registered.
-    ///
-    /// # Safety
-    /// The memory is readable, or was when it was registered.
-    pub unsafe fn bytes(&self, start: usize, bytes: usize) -> Result<Vec<u8>, i32> {
-        const DEFAULT: c_int = 4;
-        let call: unsafe extern "C" fn(*mut c_void, *const c_void, usize, c_int) -> c_int =
-            self.function("cudaMemcpy");
-        let mut copy = vec![0; bytes];
-        // SAFETY: the copy has so many bytes, and the memory as well by our caller's promise.
-        match unsafe { call(copy.as_mut_ptr().cast(), pointer(start), bytes, DEFAULT) } {
-            0 => Ok(copy),
-            code => Err(code),
-        }
-    }
-
-    pub fn free_nothing(&self) -> i32 {
-        let call: unsafe extern "C" fn(*mut c_void) -> c_int = self.function("cudaFree");
-        // SAFETY: NULL may be freed.
-        unsafe { call(std::ptr::null_mut()) }
-    }
-
-    pub fn get_last_error(&self) -> i32 {
-        self.call_plain("cudaGetLastError")
-    }
-
-    pub fn peek_at_last_error(&self) -> i32 {
-        self.call_plain("cudaPeekAtLastError")
-    }
-
-    fn call_plain(&self, name: &str) -> i32 {
-        let call: unsafe extern "C" fn() -> c_int = self.function(name);
-        // SAFETY: it takes nothing.
-        unsafe { call() }
-    }
-
-    pub fn error_name(&self, code: i32) -> String {
-        let call: unsafe extern "C" fn(c_int) -> *const c_char = self.function("cudaGetErrorName");
-        // SAFETY: any number may be asked for.
-        let name = unsafe { call(code) };
-        // SAFETY: a text of the library's own, which is never NULL and stays.
-        unsafe { std::ffi::CStr::from_ptr(name) }.to_str().unwrap().to_owned()
-    }
-
-    /// A call that says a number, such as `cudaDriverGetVersion`.
-    pub fn number(&self, name: &str) -> Result<i32, i32> {
-        let call: unsafe extern "C" fn(*mut c_int) -> c_int = self.function(name);
-        let mut number = 0;
-        // SAFETY: it writes one number.
-        match unsafe { call(&raw mut number) } {
-            0 => Ok(number),
-            code => Err(code),
-        }
-    }
-
-    pub fn attribute(&self, attribute: i32) -> Result<i32, i32> {
-        let call: unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int =
-            self.function("cudaDeviceGetAttribute");
-        let mut value = 0;
-        // SAFETY: it writes one number.
-        match unsafe { call(&raw mut value, attribute, 0) } {
-            0 => Ok(value),
-            code => Err(code),
-        }
-    }
-
-    /// Has a fake write down what lives in it.
-    pub fn say_what_lives(&self) {
-        let call: unsafe extern "C" fn() = self.function("echo_fake_live");
-        // SAFETY: it takes nothing.
-        unsafe { call() }
-    }
-}
-
-fn pointer(address: usize) -> *mut c_void {
-    std::ptr::with_exposed_provenance_mut(address)
 }

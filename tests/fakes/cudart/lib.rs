@@ -7,8 +7,8 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use echo_fake_cuda::runtime::{Out, Runtime};
-use echo_fake_cuda::{Code, Library, codes};
+use echo_fake_cuda::runtime::Runtime;
+use echo_fake_cuda::{Code, Library, Out, codes};
 
 static RUNTIME: Runtime = Runtime::new(Library::new(env!("FAKE_SONAME"), end), version());
 

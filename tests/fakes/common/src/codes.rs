@@ -19,6 +19,7 @@ pub const INVALID_DEVICE: Code = 101;
 pub const INVALID_CONTEXT: Code = 201;
 pub const PEER_ACCESS_UNSUPPORTED: Code = 217;
 pub const ILLEGAL_ADDRESS: Code = 700;
+pub const CONTEXT_IS_DESTROYED: Code = 709;
 pub const ALREADY_REGISTERED: Code = 712;
 pub const NOT_REGISTERED: Code = 713;
 pub const LAUNCH_FAILED: Code = 719;
@@ -28,6 +29,10 @@ pub const NOT_SUPPORTED: Code = 801;
 /// Whether nothing works any more once a call has answered this.
 pub(crate) fn is_fatal(code: Code) -> bool {
     matches!(code, ILLEGAL_ADDRESS | LAUNCH_FAILED)
+}
+
+pub(crate) fn fails_with(code: Code) -> Result<(), Code> {
+    if code == SUCCESS { Ok(()) } else { Err(code) }
 }
 
 struct Names {

@@ -39,13 +39,12 @@ impl Devices {
     }
 
     /// Whether the process sees a device of this number.
-    pub(crate) fn check(&self, device: i32) -> Result<(), Code> {
-        self.uuid(device).map(drop)
+    pub(crate) fn check(&self, device: i32) -> Result<usize, Code> {
+        usize::try_from(device).ok().filter(|device| *device < self.seen.len()).ok_or(INVALID_DEVICE)
     }
 
     pub(crate) fn uuid(&self, device: i32) -> Result<Uuid, Code> {
-        let seen = usize::try_from(device).ok().and_then(|device| self.seen.get(device));
-        seen.map(|&device| uuid(device)).ok_or(INVALID_DEVICE)
+        Ok(uuid(self.seen[self.check(device)?]))
     }
 
     /// This process's number for a device.

@@ -13,17 +13,23 @@
 //! What it deliberately does not do: kernels, streams, device pointers of the runtime (`cudaMalloc`), peers, memory
 //! of the host in the virtual memory calls. One process's driver does not know what another's has allocated.
 
-#![allow(dead_code, reason = "the driver's library is yet to come")]
-
 pub mod codes;
+mod contexts;
+mod device_memory;
 mod devices;
+pub mod driver;
 mod journal;
 mod knobs;
 mod library;
 mod maps;
+mod out;
+mod physical;
 mod pin;
 mod registrations;
 pub mod runtime;
+mod virtual_memory;
 
 pub use codes::Code;
+pub use device_memory::{AccessDescription, Location, Properties};
 pub use library::Library;
+pub use out::Out;

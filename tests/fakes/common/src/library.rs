@@ -15,10 +15,12 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::Code;
 use crate::codes::{NOT_INITIALIZED, SUCCESS, UNLOADING, is_fatal};
+use crate::contexts::Contexts;
 use crate::devices::Devices;
 use crate::journal;
 use crate::knobs::Knobs;
 use crate::registrations::Registrations;
+use crate::virtual_memory::VirtualMemory;
 
 pub struct Library {
     pub(crate) soname: &'static str,
@@ -36,6 +38,10 @@ pub(crate) struct State {
     pub(crate) registrations: Registrations,
     /// Whether the runtime has made a context.
     pub(crate) has_context: bool,
+    /// Whether the driver was asked to begin.
+    pub(crate) is_initialised: bool,
+    pub(crate) contexts: Contexts,
+    pub(crate) memory: VirtualMemory,
     /// A fatal code, from which there is no way back.
     broken: Option<Code>,
     calls: BTreeMap<&'static str, u32>,
@@ -66,7 +72,8 @@ impl Library {
         code
     }
 
-    fn enter(
+    /// A call that is not written down.
+    pub(crate) fn enter(
         &self,
         name: &'static str,
         initialise: impl FnOnce(&mut State) -> Result<(), Code>,
@@ -124,10 +131,14 @@ impl Library {
 impl State {
     fn new(soname: &'static str) -> Self {
         let knobs = Knobs::from_environment();
+        let devices = Devices::new(&knobs);
         Self {
             soname,
-            devices: Devices::new(&knobs),
             has_context: knobs.context,
+            is_initialised: false,
+            contexts: Contexts::new(devices.count(), knobs.context),
+            memory: VirtualMemory::new(),
+            devices,
             knobs,
             registrations: Registrations::default(),
             broken: None,
@@ -136,11 +147,14 @@ impl State {
     }
 
     fn live(&self) -> String {
+        let [handles, reservations, mappings] = self.memory.counts();
         format!(
-            "live registrations={} bytes={} context={}",
+            "live registrations={} bytes={} handles={handles} reservations={reservations} mappings={mappings} \
+             memory={} contexts={}",
             self.registrations.count(),
             self.registrations.bytes(),
-            u8::from(self.has_context),
+            self.memory.used(),
+            self.contexts.active().max(self.has_context.into()),
         )
     }
 }

@@ -1,6 +1,8 @@
 //! `echoctl doctor` on this machine, whatever that can do: without a daemon, beside one, and with configurations that
 //! ask for more than there is.
 
+#[path = "../../../tests/support/fakes.rs"]
+mod fakes;
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 
@@ -180,6 +182,56 @@ fn a_table_that_requires_more_locked_memory_than_is_allowed_is_the_answer_no() {
     assert_eq!((&pin["state"], &pin["required"]), (&"failed".into(), &true.into()));
     assert!(pin["found"].as_str().unwrap().ends_with("RLIMIT_MEMLOCK of this process is 64.0 KiB"), "{pin}");
     assert!(pin["advice"].as_str().unwrap().contains("LimitMEMLOCK=infinity"), "{pin}");
+}
+
+/// The report beside these fake libraries of CUDA, with these knobs of theirs.
+fn with_cuda(tree: &fakes::Tree, knobs: &[(&str, &str)], arguments: &[&str]) -> (i32, Value) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_echoctl"));
+    command.env_clear().env("LD_LIBRARY_PATH", tree.path().join("driver"));
+    let (journal, file) = tree.journal().variable();
+    command
+        .env(journal, file)
+        .envs(knobs.iter().map(|(name, value)| (format!("ECHO_FAKE_CUDA_{name}"), value)));
+    command.args(["--json", "--socket", "/nowhere", "doctor", "--config", "/dev/null"]).args(arguments);
+    let (exit, text) = ended(&mut command);
+    (exit, parsed(&text))
+}
+
+#[test]
+fn page_locking_is_said_to_work_where_driver_device_and_runtime_are_there() {
+    let tree = fakes::Tree::new("doctor");
+    let root = tree.path().join("nvidia").into_os_string().into_string().unwrap();
+    tree.put_driver();
+    let pin = ["--pin", "--vendor-root", &root];
+    let (exit, report) = with_cuda(&tree, &[], &pin);
+    assert_eq!((exit, &check(&report, "cuda", "runtime")["state"]), (1, &"missing".into()), "{report:#}");
+    let [cuda12, _] = tree.put_wheels();
+    let (exit, report) = with_cuda(&tree, &[], &pin);
+    assert_eq!((exit, &check(&report, "cuda", "page-locking")["state"]), (0, &"ok".into()), "{report:#}");
+    assert!(check(&report, "cuda", "device 0")["found"].as_str().unwrap().contains("GPU-"), "{report:#}");
+    // A driver for CUDA 12: the newer one of the two wheels is passed over.
+    let (exit, report) = with_cuda(&tree, &[("DRIVER", "12020")], &pin);
+    let runtime = check(&report, "cuda", "runtime")["found"].as_str().unwrap();
+    assert!(exit == 0 && runtime.contains(cuda12.to_str().unwrap()), "{report:#}");
+    // No device: asked for or not is what decides.
+    let (exit, report) = with_cuda(&tree, &[("INIT", "100")], &pin);
+    assert_eq!((exit, &check(&report, "cuda", "driver")["state"]), (1, &"failed".into()), "{report:#}");
+    assert_eq!(with_cuda(&tree, &[("INIT", "100")], &[]).0, 0);
+    // The one that is named is used, or nothing.
+    let (exit, report) = with_cuda(&tree, &[], &["--pin", "--cudart", "/nowhere/libcudart.so.12"]);
+    assert_eq!(
+        (exit, &check(&report, "cuda", "ladder: override")["state"]),
+        (1, &"failed".into()),
+        "{report:#}"
+    );
+
+    let harmless =
+        ["cuInit", "cuGetErrorName", "cuDriverGetVersion", "cudaDriverGetVersion", "cudaRuntimeGetVersion"];
+    for call in tree.journal().calls() {
+        let name = call.split(' ').next().unwrap();
+        assert!(harmless.contains(&name) || name.starts_with("cuDevice"), "no context is made: {call}");
+        assert!(!name.contains("Ctx"), "no context is made: {call}");
+    }
 }
 
 #[test]

@@ -70,7 +70,7 @@ impl Found {
 }
 
 fn driver() -> Result<Driver> {
-    Driver::load(Path::new(DRIVER)).map_err(|error| anyhow!("{DRIVER}: {error}"))
+    Driver::load(Path::new(DRIVER)).context(DRIVER)
 }
 
 /// The libraries of a part: those of which it needs something.
@@ -89,8 +89,9 @@ impl Cuda {
         let mut cuda = Self { runtime: None, driver: None };
         if !of_runtime.is_empty() {
             let library = library.ok_or("there is no CUDA runtime")?;
-            let runtime =
-                Runtime::load(library).map_err(|error| format!("{}: {error}", library.display()))?;
+            let runtime = Runtime::load(library)
+                .with_context(|| library.display().to_string())
+                .map_err(|error| format!("{error:#}"))?;
             missing(runtime.loaded(), of_runtime)?;
             cuda.runtime = Some(runtime);
         }

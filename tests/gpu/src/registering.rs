@@ -253,7 +253,7 @@ pub fn seconds(cuda: &Cuda, _: Option<&Path>) -> Result<Outcome> {
             values.insert("huge_filled".into(), per_gib(timed(runtime, start, ARRAY)?[0]));
         }
         Err(reason) => {
-            values.insert("no_huge_pages".into(), json!(reason));
+            values.insert("no_huge_pages".into(), json!(reason.to_string()));
         }
     }
     Ok(Outcome::measured(values.into()))

@@ -211,8 +211,8 @@ impl CudaApi {
     pub fn versions(&self) -> Versions {
         match &*self.calls {
             Calls::Runtime(runtime) => Versions {
-                driver: runtime.number(runtime.driver_get_version),
-                runtime: runtime.number(runtime.runtime_get_version),
+                driver: runtime.version(runtime.driver_get_version),
+                runtime: runtime.version(runtime.runtime_get_version),
             },
             Calls::Driver(driver) => Versions { driver: driver.version(), runtime: None },
         }
@@ -266,6 +266,22 @@ impl Runtime {
             let _ = unsafe { take() };
         }
         Err(code)
+    }
+
+    /// A version. These calls start nothing, and looking for an earlier error might: who only asks for versions leaves the
+    /// device alone. They fail where there is no driver, and then no earlier error is worth anything.
+    fn version(&self, function: Option<OneNumber>) -> Option<c_int> {
+        let function = function?;
+        let mut value = 0;
+        // SAFETY: `CudaApi::new`'s caller vouches for the function; the value is ours, and written before it returns.
+        let code = unsafe { function(&raw mut value) };
+        if code != SUCCESS
+            && let Some(take) = self.get_last_error
+        {
+            // SAFETY: as above.
+            let _ = unsafe { take() };
+        }
+        (code == SUCCESS).then_some(value)
     }
 
     /// The number that a function gives, if it is there and does.

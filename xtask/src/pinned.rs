@@ -1,6 +1,6 @@
 //! The example with page-locked memory, by a fake CUDA runtime: it pins, trains, and leaves nothing registered.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// As the loader looks for it.
@@ -23,13 +23,15 @@ pub(crate) fn run() -> ExitCode {
 }
 
 fn example() -> Result<String, String> {
-    let folder = Path::new("target/release/fake-cuda");
+    let release =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from).join("release");
+    let folder = release.join("fake-cuda");
     let journal = folder.join("journal");
     cargo(&["build", "--release", "--package", FAKE], &[])?;
-    std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let _ = std::fs::remove_file(&journal);
     let library = folder.join(SONAME);
-    std::fs::copy(Path::new("target/release").join(BUILT), &library)
+    std::fs::copy(release.join(BUILT), &library)
         .map_err(|error| format!("{}: {error}", library.display()))?;
 
     let folder = folder.canonicalize().map_err(|error| error.to_string())?;

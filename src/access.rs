@@ -80,8 +80,13 @@ impl Roles {
         Self(roles.iter().fold(0, |bits, &role| bits | role as u8))
     }
 
+    /// Whether that one was written, whatever others imply.
+    pub const fn names(self, role: Role) -> bool {
+        self.0 & role as u8 != 0
+    }
+
     fn iter(self) -> impl Iterator<Item = Role> {
-        Role::ALL.into_iter().filter(move |&role| self.0 & role as u8 != 0)
+        Role::ALL.into_iter().filter(move |&role| self.names(role))
     }
 
     fn implied(self) -> u8 {

@@ -67,6 +67,19 @@ mod imp {
         }
     }
 
+    /// Whether the kernel can watch several words at a time; if not, [`futex_wait_any`] watches one.
+    pub fn can_wait_any() -> bool {
+        let (word, clock) = (AtomicU32::new(0), rustix::time::ClockId::Monotonic);
+        let mut wait = futex::Wait::new();
+        wait.val = 1;
+        wait.uaddr = futex::WaitPtr::new(std::ptr::from_ref(&word).cast_mut().cast());
+        wait.flags = futex::WaitFlags::SIZE_U32;
+        let past = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        // The word does not hold 1, which is said at once by a kernel that looks.
+        let waited = futex::waitv(&[wait], futex::WaitvFlags::empty(), Some(&past), clock);
+        matches!(waited, Err(Errno::AGAIN))
+    }
+
     /// Words on which one thread can sleep at a time: the kernel's limit.
     pub const MAX_WORDS: usize = 128;
     /// How long a sleeper overlooks all words but the first where the kernel cannot watch several.

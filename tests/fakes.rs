@@ -11,29 +11,36 @@ mod cuda;
 mod driver;
 #[path = "support/fakes.rs"]
 mod fakes;
+#[path = "fakes/hold.rs"]
+mod hold;
 #[path = "support/kernel.rs"]
 mod kernel;
 #[path = "support/mod.rs"]
 mod support;
+#[path = "fakes/window.rs"]
+mod window;
 
-use std::ffi::c_void;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use cases::{CASES, Case, Memory, PAGE, Step, WINDOW};
+use cases::{CASES, Memory, PAGE, WINDOW};
 use cuda::Runtime;
 use fakes::{Tree, built};
-use rustix::fs::{FallocateFlags, MemfdFlags};
+use hold::Held;
+use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use support::{Actor, eventually, say};
+use window::{Window, memfd};
 
 #[test]
 #[ignore = "what other tests start as a process of its own"]
 fn role() {
     let Some(role) = support::role() else { return };
     match role.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["case", index, library] => hold_case(&CASES[index.parse::<usize>().unwrap()], &load(library)),
+        ["case", index, library] => {
+            say_whether(hold::runtime_case(&CASES[index.parse::<usize>().unwrap()], &load(library)));
+        }
         ["punched", library] => lose_pages_by_a_punch(&load(library)),
         ["private", library] => map_privately(&load(library)),
         ["protected", library] => take_away_the_right_to_write(&load(library)),
@@ -72,117 +79,13 @@ fn play(tree: &Tree, role: &str, knobs: &[(&str, &str)]) -> Vec<String> {
     said
 }
 
-/// Pages in a row, and one behind them that may not be touched.
-struct Window {
-    base: usize,
-    file: Option<OwnedFd>,
-}
-
-impl Window {
-    fn new(memory: Memory) -> Self {
-        let bytes = (WINDOW + 1) * PAGE;
-        // SAFETY: the kernel chooses where, so nothing of ours is there.
-        let base = unsafe {
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::empty(), MapFlags::PRIVATE)
-        };
-        let mut window = Self { base: base.unwrap().expose_provenance(), file: None };
-        let writable = ProtFlags::READ | ProtFlags::WRITE;
-        match memory {
-            Memory::Shared => window.map_file(memfd(), writable, MapFlags::SHARED),
-            Memory::ReadOnly => window.map_file(memfd(), ProtFlags::READ, MapFlags::SHARED),
-            Memory::Private => window.map_file(memfd(), writable, MapFlags::PRIVATE),
-            Memory::Disk => window.map_file(on_disk(), writable, MapFlags::SHARED),
-            Memory::Anonymous => {
-                // SAFETY: the window is ours, and nothing refers to it yet.
-                unsafe {
-                    rustix::mm::mprotect(
-                        window.pointer(0),
-                        WINDOW * PAGE,
-                        MprotectFlags::READ | MprotectFlags::WRITE,
-                    )
-                }
-                .unwrap();
-            }
-            Memory::Reserved => {}
-            Memory::Unmapped => window.unmap(),
-        }
-        window
-    }
-
-    fn map_file(&mut self, file: OwnedFd, protection: ProtFlags, kind: MapFlags) {
-        let file = self.file.insert(file);
-        rustix::fs::ftruncate(&*file, (WINDOW * PAGE) as u64).unwrap();
-        let at = std::ptr::with_exposed_provenance_mut(self.base);
-        // SAFETY: over the window, which is ours and to which nothing refers yet.
-        unsafe { rustix::mm::mmap(at, WINDOW * PAGE, protection, kind | MapFlags::FIXED, &*file, 0) }
-            .unwrap();
-    }
-
-    fn unmap(&self) {
-        // SAFETY: the window is ours, and nothing of Rust's refers to it.
-        unsafe { rustix::mm::munmap(self.pointer(0), WINDOW * PAGE) }.unwrap();
-    }
-
-    fn pointer(&self, offset: usize) -> *mut c_void {
-        std::ptr::with_exposed_provenance_mut(self.base + offset)
-    }
-
-    /// As another process writes that has the file.
-    fn write_to_file(&self, byte: u8) {
-        let file = File::from(self.file.as_ref().unwrap().try_clone().unwrap());
-        std::os::unix::fs::FileExt::write_all_at(&file, &[byte; 3 * PAGE], 0).unwrap();
-    }
-
-    /// As the process writes that has it mapped.
-    fn write(&self, byte: u8) {
-        // SAFETY: three pages of the window, mapped to be written in every part that calls this.
-        unsafe { self.pointer(0).write_bytes(byte, 3 * PAGE) };
-    }
-
-    /// What a device sees of the bytes written.
-    fn seen_by(&self, runtime: &Runtime) -> u8 {
-        // SAFETY: three pages of the window, which are readable where they are not pinned.
-        let bytes = unsafe { runtime.bytes(self.base, 3 * PAGE) }.unwrap();
-        assert!(bytes.iter().all(|byte| *byte == bytes[0]));
-        bytes[0]
-    }
-}
-
-fn memfd() -> OwnedFd {
-    rustix::fs::memfd_create("window", MemfdFlags::CLOEXEC).unwrap()
-}
-
-/// In the folder of the build, since that for temporary files may be in memory.
-fn on_disk() -> OwnedFd {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fakes-disk-{}", std::process::id()));
-    let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-    std::fs::remove_file(path).unwrap();
-    file.into()
-}
-
 /// Nothing else is in the process, so a failure says which step of which case it is.
-fn hold_case(case: &Case, runtime: &Runtime) {
-    for &(attribute, value) in case.attributes {
-        match runtime.attribute(attribute) {
-            Ok(has) if has == value => {}
-            has => return say(&format!("left out: attribute {attribute} is {has:?}")),
-        }
+fn say_whether(held: Held) {
+    match held {
+        Held::Yes => say("held"),
+        Held::LeftOut(why) => say(&format!("left out: {why}")),
+        Held::No(why) => panic!("{why}"),
     }
-    let window = Window::new(case.memory);
-    for (i, step) in case.steps.iter().enumerate() {
-        let (got, gives) = match *step {
-            Step::Register(from, bytes, flags, gives) => {
-                (runtime.host_register(window.base + from, bytes, flags), gives)
-            }
-            Step::RegisterNull(bytes, gives) => (runtime.host_register(0, bytes, 0), gives),
-            Step::Unregister(from, gives) => (runtime.host_unregister(window.base + from), gives),
-            Step::UnregisterNull(gives) => (runtime.host_unregister(0), gives),
-            Step::Last(gives) => (runtime.get_last_error(), gives),
-            Step::Peek(gives) => (runtime.peek_at_last_error(), gives),
-        };
-        assert_eq!(got, gives, "{}: step {i}: {step:?}", case.name);
-    }
-    say("held");
 }
 
 /// All of them, a process each.

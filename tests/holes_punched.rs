@@ -155,3 +155,20 @@ fn a_table_without_its_samples_still_ends() {
     drop(batch);
     assert!(matches!(reader.next_batch(LONG), Err(Error::Closed { .. })));
 }
+
+/// The samples of a batch are its reader's until it gives them back, and a device may have them pinned.
+#[test]
+fn a_daemon_that_stops_takes_nothing_from_under_a_batch_that_is_out() {
+    let mut daemon = Daemon::start_with(&["--drain-timeout", "50ms"]);
+    let client = daemon.client();
+    client.create_table(&numbers(TABLE, 4, 2)).unwrap();
+    let mut writer = client.attach_writer(TABLE, None).unwrap();
+    let mut reader = client.attach_reader(TABLE, None, ReaderOptions::with_prefetch(2)).unwrap();
+    for id in 1..5_u64 {
+        writer.append(&[&id.to_ne_bytes(), &support::check_of(id)]).unwrap();
+    }
+    let batch = reader.next_batch(LONG).unwrap();
+    daemon.actor().signal(rustix::process::Signal::TERM);
+    daemon.actor().wait();
+    assert_eq!(support::ids(&batch), [1, 2, 3, 4]);
+}

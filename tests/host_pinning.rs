@@ -7,12 +7,13 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use echo::host_pinning::{
-    CudaApi, MissingSymbol, Permission, PinError, Progress, Region, Registration, pin_all, unpin_all,
+    CudaApi, MissingSymbol, Permission, PinError, Region, Registered, Registration, Unpinned, pin_all,
+    unpin_all,
 };
 use echo::memory::layout::DataLayout;
 use echo::memory::memfd::{Sealed, Unsealed};
 use echo::memory::{Access, Account, HostBacking, MemoryGovernor, SharedBacking, VirtualBuffer};
-use echo::ring::buf::{Pinning, PytreeRingBuf};
+use echo::ring::buf::{Pinned, Pinning, PytreeRingBuf};
 use echo::spec::{ArraySpec, DType, TableSpec};
 
 /// What the functions below were told, and what they are to say. A thread is a test, so each has its own.
@@ -140,8 +141,19 @@ fn base_of(arrays: &PytreeRingBuf<HostBacking>, array: usize) -> usize {
     arrays.address_ranges()[array].0
 }
 
-fn pinning<'a>(progress: &'a mut dyn FnMut(Progress)) -> Pinning<'a> {
-    Pinning { reads_only: false, ..Pinning::for_reading(1, progress) }
+fn pin(arrays: &PytreeRingBuf<HostBacking>) -> Result<Pinned, PinError> {
+    arrays.pin_host_memory(&api(), Pinning::of_rows(1, &mut |_| ()))
+}
+
+/// Registers regions to which nobody refers, and nothing is mapped there: the functions access none of it.
+fn pin_regions(regions: &[Region]) -> Result<Registered, Box<Unpinned>> {
+    // SAFETY: as above.
+    unsafe { pin_all(&api(), regions, &mut Registration::new(&mut |_| ())) }
+}
+
+fn unpin(registered: &mut Registered) -> Result<(), PinError> {
+    // SAFETY: nothing is mapped there.
+    unsafe { unpin_all(registered) }
 }
 
 fn regions(lengths: &[usize]) -> Vec<Region> {
@@ -156,8 +168,7 @@ fn regions(lengths: &[usize]) -> Vec<Region> {
 fn a_third_region_that_fails_takes_the_first_two_with_it() {
     let regions = regions(&[4096, 8192, 4096, 4096]);
     cuda(|cuda| cuda.refuse = Some((regions[2].address, 2, 1)));
-    // SAFETY: the functions access none of it.
-    let error = unsafe { pin_all(&api(), &regions, &mut Registration::new(&mut |_| ())) }.unwrap_err();
+    let error = pin_regions(&regions).unwrap_err().error;
     assert_eq!(count("unregister"), 2);
     assert_eq!(count("register"), 3, "the fourth is not tried");
     assert!(cuda(|cuda| cuda.registered.is_empty()));
@@ -176,8 +187,7 @@ fn an_error_that_was_there_before_is_not_taken_away() {
         cuda.last_error = 719;
         cuda.refuse = Some((regions[0].address, 2, 1));
     });
-    // SAFETY: the functions access none of it.
-    unsafe { pin_all(&api(), &regions, &mut Registration::new(&mut |_| ())) }.unwrap_err();
+    pin_regions(&regions).unwrap_err();
     assert_eq!(count("get last error"), 0);
 }
 
@@ -185,14 +195,11 @@ fn an_error_that_was_there_before_is_not_taken_away() {
 fn pages_that_could_not_be_pinned_are_tried_once_more() {
     let regions = regions(&[4096]);
     cuda(|cuda| cuda.refuse = Some((regions[0].address, 1, 1)));
-    // SAFETY: the functions access none of it.
-    let registered = unsafe { pin_all(&api(), &regions, &mut Registration::new(&mut |_| ())) }.unwrap();
+    let mut registered = pin_regions(&regions).unwrap();
     assert_eq!((registered.bytes(), registered.pieces()), (4096, 1));
-    // SAFETY: nothing is mapped there.
-    unsafe { unpin_all(registered) }.unwrap();
+    unpin(&mut registered).unwrap();
     cuda(|cuda| cuda.refuse = Some((regions[0].address, 1, 2)));
-    // SAFETY: the functions access none of it.
-    unsafe { pin_all(&api(), &regions, &mut Registration::new(&mut |_| ())) }.unwrap_err();
+    pin_regions(&regions).unwrap_err();
     assert_eq!(count("register"), 4);
 }
 
@@ -218,10 +225,10 @@ fn empty_regions_are_skipped_and_large_ones_cut() {
 #[test]
 fn arrays_are_registered_and_unregistered_by_their_drop() {
     let arrays = arrays(&[3, 0, 4096], 100);
-    let pinned = arrays.pin_host_memory(&api(), pinning(&mut |_| ())).unwrap();
+    let pinned = pin(&arrays).unwrap();
     assert_eq!((pinned.library.as_str(), pinned.bytes, pinned.pieces), ("stub", 300 + 409_600, 2));
     assert_eq!(cuda(|cuda| cuda.registered[&base_of(&arrays, 2)]), (409_600, 1), "portable, and writable");
-    let again = arrays.pin_host_memory(&api(), pinning(&mut |_| ())).unwrap_err();
+    let again = pin(&arrays).unwrap_err();
     assert!(matches!(again, PinError::Already { .. }), "{again}");
     drop(arrays);
     assert!(cuda(|cuda| cuda.registered.is_empty()));
@@ -232,9 +239,9 @@ fn arrays_are_registered_and_unregistered_by_their_drop() {
 fn arrays_that_could_not_be_registered_can_be_tried_again() {
     let arrays = arrays(&[8, 8, 8], 1000);
     cuda(|cuda| cuda.refuse = Some((base_of(&arrays, 2), 712, 1)));
-    arrays.pin_host_memory(&api(), pinning(&mut |_| ())).unwrap_err();
+    pin(&arrays).unwrap_err();
     assert_eq!(count("unregister"), 2);
-    arrays.pin_host_memory(&api(), pinning(&mut |_| ())).unwrap();
+    pin(&arrays).unwrap();
     drop(arrays);
     assert!(cuda(|cuda| cuda.registered.is_empty()));
 }
@@ -242,7 +249,7 @@ fn arrays_that_could_not_be_registered_can_be_tried_again() {
 #[test]
 fn arrays_that_cuda_does_not_let_go_of_stay_mapped() {
     let arrays = arrays(&[4096], 1);
-    arrays.pin_host_memory(&api(), pinning(&mut |_| ())).unwrap();
+    pin(&arrays).unwrap();
     let base = base_of(&arrays, 0);
     cuda(|cuda| cuda.refuse_unregister = Some(2));
     drop(arrays);
@@ -251,26 +258,56 @@ fn arrays_that_cuda_does_not_let_go_of_stay_mapped() {
 }
 
 #[test]
+fn a_rollback_that_cuda_refuses_keeps_the_arrays_mapped() {
+    let arrays = arrays(&[4096, 4096, 4096], 1);
+    cuda(|cuda| {
+        // After a kernel has failed, every call says so.
+        cuda.refuse = Some((base_of(&arrays, 2), 719, 1));
+        cuda.refuse_unregister = Some(719);
+    });
+    let error = pin(&arrays).unwrap_err().to_string();
+    assert!(error.contains("; 2 pieces before it cannot be unregistered, and stay pinned"), "{error}");
+    assert_eq!(arrays.pinned_by().as_deref(), Some("stub"));
+    let bases: Vec<usize> = arrays.address_ranges().into_iter().map(|(base, _)| base).collect();
+    drop(arrays);
+    for base in bases {
+        // SAFETY: still mapped, since parts are still registered: that is what is tested.
+        assert_eq!(unsafe { (base as *const u8).read_volatile() }, 0);
+    }
+    // Whoever registers regions of its own has what is left.
+    let regions = regions(&[4096, 8192]);
+    cuda(|cuda| cuda.refuse = Some((regions[1].address, 719, 1)));
+    let left = pin_regions(&regions).unwrap_err().left;
+    assert_eq!((left.pieces(), left.bytes()), (1, 4096));
+}
+
+#[test]
+fn an_error_of_another_context_does_not_unmap_what_is_registered() {
+    let mut registered = pin_regions(&regions(&[4096])).unwrap();
+    cuda(|cuda| cuda.refuse_unregister = Some(709));
+    unpin(&mut registered).unwrap_err();
+    assert_eq!((registered.pieces(), registered.bytes()), (1, 4096));
+    // In the right thread it can be done.
+    cuda(|cuda| cuda.refuse_unregister = None);
+    unpin(&mut registered).unwrap();
+    assert_eq!(registered.pieces(), 0);
+}
+
+#[test]
 fn a_runtime_that_is_shutting_down_has_nothing_registered() {
     for code in [4, 713] {
-        // SAFETY: the functions access none of it.
-        let registered =
-            unsafe { pin_all(&api(), &regions(&[4096]), &mut Registration::new(&mut |_| ())) }.unwrap();
+        let mut registered = pin_regions(&regions(&[4096])).unwrap();
         cuda(|cuda| cuda.refuse_unregister = Some(code));
-        // SAFETY: nothing is mapped there.
-        unsafe { unpin_all(registered) }.unwrap();
+        unpin(&mut registered).unwrap();
         cuda(|cuda| *cuda = Cuda::default());
     }
 }
 
 #[test]
-fn what_could_not_be_unregistered_is_said_and_not_tried_again() {
-    // SAFETY: the functions access none of it.
-    let registered =
-        unsafe { pin_all(&api(), &regions(&[4096, 4096]), &mut Registration::new(&mut |_| ())) }.unwrap();
+fn what_could_not_be_unregistered_is_said() {
+    let mut registered = pin_regions(&regions(&[4096, 4096])).unwrap();
     cuda(|cuda| cuda.refuse_unregister = Some(1));
-    // SAFETY: nothing is mapped there.
-    let error = unsafe { unpin_all(registered) }.unwrap_err().to_string();
+    let error = unpin(&mut registered).unwrap_err().to_string();
     assert!(
         error.contains("does not unregister 2 pieces") && error.contains("cudaErrorInvalidValue"),
         "{error}"
@@ -317,6 +354,11 @@ fn attached(access: Access) -> (PytreeRingBuf<SharedBacking>, TableSpec) {
     (PytreeRingBuf::attach(file, &layout, spec.max_slots(), access).unwrap(), spec)
 }
 
+fn pin_to_read(arrays: &PytreeRingBuf<SharedBacking>, spec: &TableSpec) -> Result<Pinned, PinError> {
+    // SAFETY: nobody writes.
+    unsafe { arrays.pin_to_read(&api(), Pinning::of_rows(spec.batch_size, &mut |_| ())) }
+}
+
 /// The permissions of the mapping at an address, by the kernel's word.
 fn permissions(address: usize) -> String {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -329,7 +371,7 @@ fn a_reader_that_has_registered_cannot_write_any_more() {
     let (arrays, spec) = attached(Access::ReadWrite);
     let bases: Vec<usize> = arrays.address_ranges().into_iter().map(|(base, _)| base).collect();
     assert!(bases.iter().all(|&base| permissions(base) == "rw-s"));
-    let pinned = arrays.pin_host_memory(&api(), Pinning::for_reading(spec.batch_size, &mut |_| ())).unwrap();
+    let pinned = pin_to_read(&arrays, &spec).unwrap();
     assert_eq!(pinned.permission, Permission::ReadWrite);
     assert!(bases.iter().all(|&base| permissions(base) == "r--s"));
     drop(arrays);
@@ -339,13 +381,12 @@ fn a_reader_that_has_registered_cannot_write_any_more() {
 #[test]
 fn a_read_only_mapping_is_registered_where_the_device_can() {
     let (arrays, spec) = attached(Access::ReadOnly);
-    let error =
-        arrays.pin_host_memory(&api(), Pinning::for_reading(spec.batch_size, &mut |_| ())).unwrap_err();
+    let error = pin_to_read(&arrays, &spec).unwrap_err();
     assert!(matches!(error, PinError::ReadOnlyMapping { .. }), "{error}");
     assert!(error.to_string().contains("ReaderOptions::registrable"));
     assert_eq!(count("register"), 0);
     cuda(|cuda| cuda.reads_only = 1);
-    let pinned = arrays.pin_host_memory(&api(), Pinning::for_reading(spec.batch_size, &mut |_| ())).unwrap();
+    let pinned = pin_to_read(&arrays, &spec).unwrap();
     assert_eq!(pinned.permission, Permission::ReadOnly);
     assert!(cuda(|cuda| cuda.registered.values().all(|&(_, flags)| flags == 9)));
 }

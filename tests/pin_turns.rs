@@ -94,6 +94,15 @@ impl Trainer {
     }
 }
 
+/// Says that it is over when it is dropped.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn daemon_with_table() -> (Daemon, Client) {
     let daemon = Daemon::start();
     let client = daemon.client();
@@ -448,6 +457,8 @@ fn whoever_asks_without_end_keeps_nobody_from_the_turn() {
     // Begun and ended again and again, the turn comes to the others in between.
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        // Also when an assertion fails: the scope waits for the thread.
+        let _over = Over(&over);
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 flooder.call(END, Call::EndPin { member: flooder.member, pinned: None });
@@ -469,6 +480,5 @@ fn whoever_asks_without_end_keeps_nobody_from_the_turn() {
             }
         }
         assert!(turns.is_sorted(), "in the order in which they asked: {turns:?}");
-        over.store(true, Ordering::Relaxed);
     });
 }

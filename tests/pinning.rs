@@ -11,7 +11,7 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use cuda::{Driver, Runtime};
-use echo::host_pinning::{PinError, Rung, Search, probed, resolve};
+use echo::host_pinning::{Search, resolve};
 use echo_client::{Client, Error, PinOptions, Reader, ReaderOptions};
 use fakes::{Tree, built};
 use support::{Actor, Daemon, LONG, check_of, client_of_role, eventually, ids, numbers, said, say};
@@ -25,6 +25,11 @@ fn role() {
     match role.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["daemon", ..] => support::play_daemon(&role[1..]),
         ["climb", ref roots @ ..] => climb(roots),
+        ["survey", ref roots @ ..] => {
+            let roots: Vec<PathBuf> = roots.iter().map(PathBuf::from).collect();
+            let found = echo::host_pinning::climb(&Search::of_this_process(None, &roots));
+            say(&format!("{} libraries", found.filter(|step| step.api.is_some()).count()));
+        }
         ["climb-after", library, ref roots @ ..] => {
             std::mem::forget(Runtime::load(Path::new(library)).unwrap());
             climb(roots);
@@ -58,7 +63,12 @@ fn role() {
 fn climb(roots: &[&str]) {
     let roots: Vec<PathBuf> = roots.iter().map(PathBuf::from).collect();
     let (outcome, probes) = match resolve(&Search::of_this_process(None, &roots)) {
-        Ok(resolved) => (format!("uses {}", resolved.api.library()), resolved.probes),
+        Ok(resolved) => {
+            // SAFETY: looks for a symbol among those that everybody in the process sees.
+            let seen = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"cudaHostRegister".as_ptr()) };
+            assert!(seen.is_null(), "what was found is nobody else's business");
+            (format!("uses {}", resolved.api.library()), resolved.probes)
+        }
         Err(error) => {
             let probes = error.probes().to_vec();
             (error.to_string().replace('\n', " "), probes)
@@ -71,10 +81,18 @@ fn climb(roots: &[&str]) {
     say("and no more");
 }
 
-/// A process that has a journal, and that no real library of this machine comes in the way of.
+/// A process that has a journal, and an environment that names no real library.
 fn start(role: &str, socket: &Path, tree: &Tree, variables: &[(&str, &str)]) -> Actor {
     Actor::spawn(role, socket, |command| {
-        for name in ["CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH"] {
+        for name in [
+            "CUDA_HOME",
+            "CUDA_PATH",
+            "CONDA_PREFIX",
+            "CUDA_VISIBLE_DEVICES",
+            "LD_LIBRARY_PATH",
+            "ECHO_CUDART",
+            "ECHO_CUDA_VENDOR_ROOTS",
+        ] {
             command.env_remove(name);
         }
         command.envs([tree.journal().variable()]).envs(variables.iter().copied());
@@ -162,12 +180,21 @@ fn what_cannot_be_used_is_passed_over_and_says_why() {
 }
 
 #[test]
+fn looking_what_there_is_calls_nothing_in_it() {
+    let tree = Tree::new("survey");
+    tree.put_wheels();
+    // Each of the two by its path, and then by its name, as it is loaded by then.
+    assert_eq!(climbs(&tree, &format!("survey {}/nvidia", tree.path().display()), &[]), ["6 libraries"]);
+    assert_eq!(tree.journal().entries(), []);
+}
+
+#[test]
 fn the_loader_finds_it_by_name() {
     let tree = Tree::new("loader");
-    tree.put(&built().cudart12, "lib/libcudart.so.12");
+    let library = tree.put(&built().cudart12, "lib/libcudart.so.12");
     let path = tree.path().join("lib");
     let said = climbs(&tree, "climb", &[("LD_LIBRARY_PATH", displayed(&path))]);
-    assert_eq!(said[0], "uses libcudart.so.12");
+    assert_eq!(said[0], format!("uses {}", library.display()));
     assert!(
         said.iter().any(|line| line == "loader: libcudart.so.12 (if loaded): it is not loaded"),
         "{said:#?}"
@@ -200,6 +227,9 @@ fn where_there_is_nothing_every_rung_says_so() {
         assert!(said[1..].iter().any(|line| line.starts_with(rung)), "{rung}: {said:#?}");
         assert!(said[0].contains(rung), "the error itself names every rung");
     }
+    let told = said[0].split("; tried were").nth(1).unwrap();
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(words(told), words(&said[1..].join(" ")), "and each step of each");
 }
 
 #[test]
@@ -346,6 +376,11 @@ impl Scene {
         lines(self.start(role, variables))
     }
 
+    fn daemon_knows_nothing_of_cuda(&self) {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.daemon.pid())).unwrap();
+        assert!(!maps.contains("libcuda"));
+    }
+
     /// What a library counted of its registrations at the end of the last process.
     fn registrations(&self) -> Option<u64> {
         self.tree.journal().live("libcudart.so.12", "registrations")
@@ -366,6 +401,14 @@ fn a_device_sees_what_workers_write_and_nothing_is_left_registered() {
     let calls = scene.tree.journal().calls();
     let count = |call: &str| calls.iter().filter(|made| *made == call).count();
     assert_eq!((count("cudaHostRegister 0"), count("cudaHostUnregister 0")), (16, 16));
+    // Without a pin the fake reads by the address, and would see the same in any case.
+    let unpinned =
+        scene.tree.journal().entries().into_iter().find(|entry| entry.name.starts_with("unpinned"));
+    if let Some(entry) = unpinned {
+        eprintln!(
+            "what a device sees was not tested, since the kernel does not pin for this process: {entry:?}"
+        );
+    }
 }
 
 #[test]
@@ -374,8 +417,7 @@ fn whoever_does_not_ask_for_it_loads_nothing() {
     let mut worker = scene.start("worker 64", &[]);
     assert_eq!(scene.play("train-without", &[]), ["0 mappings of CUDA"]);
     assert!(worker.wait().success());
-    let maps = std::fs::read_to_string(format!("/proc/{}/maps", scene.daemon.pid())).unwrap();
-    assert!(!maps.contains("libcuda"), "nor does the daemon, ever");
+    scene.daemon_knows_nothing_of_cuda();
     assert_eq!(scene.tree.journal().entries(), []);
 }
 
@@ -386,10 +428,11 @@ fn what_is_pinned_is_shown_and_forgotten_with_its_reader() {
     let pins = || client.list_clients().unwrap().into_iter().flat_map(|row| row.pins).collect::<Vec<_>>();
     let mut trainer = scene.start("pin-and-stay", &[]);
     trainer.expect(&format!("{BYTES} bytes in 2 pieces, ReadWrite"));
+    scene.daemon_knows_nothing_of_cuda();
     let shown = pins();
     assert_eq!(shown.len(), 1);
     assert_eq!((shown[0].report.bytes, shown[0].report.registrations), (BYTES, 2));
-    assert_eq!(shown[0].report.library, "libcudart.so.12 (CUDA 12.9)");
+    assert_eq!(shown[0].report.library, format!("CUDA 12.9, {}", scene.library.display()));
     assert!(!shown[0].report.read_only);
     trainer.kill();
     eventually("the report is gone with the process", || pins().is_empty());
@@ -413,7 +456,7 @@ fn a_failure_leaves_nothing_registered_and_the_turn_to_others() {
 fn pinning_twice_is_refused_and_a_new_reader_may() {
     let scene = Scene::new("twice");
     let said = scene.play("pin-again", &[]);
-    assert_eq!(said[1], "it is page-locked already, through libcudart.so.12");
+    assert_eq!(said[1], format!("it is page-locked already, through {}", scene.library.display()));
     assert_eq!((&said[0], said.len()), (&said[2], 3));
     assert_eq!(scene.registrations(), Some(0));
 }
@@ -435,7 +478,7 @@ fn the_driver_registers_where_there_is_a_context_and_no_runtime() {
     let variables = |more| [("DRIVER", displayed(&driver)), ("LD_LIBRARY_PATH", ""), more];
     let said = scene.play("pin-by-the-driver", &variables(("ECHO_FAKE_CUDA_CONTEXT", "0"))).concat();
     assert!(
-        said.contains("by libcuda.so.1: CUDA_ERROR_INVALID_CONTEXT (201): this process has no CUDA context"),
+        said.contains("/libcuda.so.1: CUDA_ERROR_INVALID_CONTEXT (201): this process has no CUDA context"),
         "{said}"
     );
     let said = scene.play("pin-by-the-driver", &variables(("ECHO_FAKE_CUDA_CONTEXT", "1")));
@@ -456,8 +499,8 @@ fn a_device_that_uses_this_machines_page_tables_is_said_to_lock_nothing() {
     let rows = scene.daemon.client().list_clients().unwrap();
     let shown: Vec<&str> =
         rows.iter().flat_map(|row| &row.pins).map(|pin| pin.report.library.as_str()).collect();
-    let notice = "registered, not locked: the device uses this machine's page tables";
-    assert_eq!(shown, [format!("libcudart.so.12 (CUDA 12.9; {notice})")]);
+    let notice = "registered and not locked (the device uses this machine's page tables)";
+    assert_eq!(shown, [format!("CUDA 12.9, {notice}, {}", scene.library.display())]);
 }
 
 #[test]
@@ -482,19 +525,10 @@ fn readers_that_pin_at_once_wait_for_each_other() {
     eventually("three wait for the one that registers", || {
         why().iter().filter(|wait| wait.waits_for.contains("turn to page-lock")).count() == 3
     });
-    assert_eq!(held(), 1);
+    eventually("one registers", || held() == 1);
     // From now on nobody is held.
     let _open = std::fs::File::options().read(true).write(true).open(&gate).unwrap();
     for reader in &mut readers {
         reader.expect(&format!("{BYTES} bytes in 2 pieces, ReadWrite"));
     }
-}
-
-#[test]
-fn an_error_lists_all_that_was_tried() {
-    let error = resolve(&Search::default());
-    // The process of this test has loaded none, and a machine may have one.
-    let Err(error @ PinError::NotFound { .. }) = error else { return };
-    assert_eq!(error.probes().iter().map(|probe| probe.rung).max(), Some(Rung::Driver));
-    assert!(error.to_string().ends_with(&probed(error.probes())));
 }

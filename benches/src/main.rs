@@ -21,6 +21,7 @@ mod fifo;
 mod latency;
 mod part;
 mod patience;
+mod pin;
 mod plain_ring;
 mod prefault;
 mod report;

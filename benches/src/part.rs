@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 
-use crate::{attach, clients, fifo, latency, stage};
+use crate::{attach, clients, fifo, latency, pin, stage};
 
 /// The words of a part, behind its name: read one after the other.
 pub struct Words<'a>(std::slice::Iter<'a, String>);
@@ -41,6 +41,8 @@ pub fn play(words: &[String]) -> Result<()> {
         "attacher" => attach::play_attacher(&mut words),
         "passer" => attach::play_passer(&mut words),
         "pass-asker" => attach::play_asker(&mut words),
+        "pin-reader" => pin::play_reader(&mut words),
+        "pin-bare" => pin::play_bare(&mut words),
         "idlers" => clients::play_idlers(&mut words),
         "flooder" => clients::play_flooder(&mut words),
         _ => bail!("there is no part {name}"),

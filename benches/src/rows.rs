@@ -8,7 +8,7 @@ use crate::latency::{Percentiles, Waiting};
 use crate::report::{self, Figure};
 use crate::stage::Daemon;
 use crate::workload::Workload;
-use crate::{attach, clients, latency, prefault};
+use crate::{attach, clients, latency, pin, prefault};
 
 /// What is measured in a row.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +18,7 @@ enum Row {
     BesideAFlood,
     Attach,
     Prefault,
+    Pin,
     Clients(usize),
     Arrays(u64),
 }
@@ -27,7 +28,7 @@ const fn fifo(workload: Workload, writers: usize, many: u64) -> Row {
 }
 
 /// Names and rows.
-const ROWS: [(&str, Row); 19] = [
+const ROWS: [(&str, Row); 20] = [
     ("fifo/tiny/1w", fifo(Workload::Tiny, 1, 1)),
     ("fifo/tiny/2w", fifo(Workload::Tiny, 2, 1)),
     ("fifo/many/1w", fifo(Workload::Tiny, 1, 64)),
@@ -39,6 +40,7 @@ const ROWS: [(&str, Row); 19] = [
     ("latency/beside-a-flood", Row::BesideAFlood),
     ("attach", Row::Attach),
     ("prefault/1GiB", Row::Prefault),
+    ("pin/register", Row::Pin),
     ("scale/clients/1", Row::Clients(1)),
     ("scale/clients/10", Row::Clients(10)),
     ("scale/clients/100", Row::Clients(100)),
@@ -109,6 +111,17 @@ impl Row {
             Self::Prefault => {
                 let pairs = pairs(rounds, || Ok((1.0 / prefault::echo(daemon)?, 1.0 / prefault::plain()?)))?;
                 Ok(vec![Figure::of(name.into(), "GiB/s", "MADV_POPULATE_WRITE", &pairs)])
+            }
+            Self::Pin => {
+                let scene = match pin::Scene::set() {
+                    Ok(scene) => scene,
+                    Err(error) => {
+                        eprintln!("{name} is left out: {error:#}");
+                        return Ok(Vec::new());
+                    }
+                };
+                let pairs = pairs(rounds, || Ok((scene.echo()?, scene.plain()?)))?;
+                Ok(vec![Figure::of(name.into(), "GiB/s", "io_uring's registered buffers", &pairs)])
             }
             Self::Clients(n) => {
                 let pairs = pairs(rounds, || {

@@ -27,9 +27,16 @@ pub struct Actor {
 impl Actor {
     /// Starts a part: its words, and the core that it stays on.
     pub fn start(core: usize, part: &[&str]) -> Result<Self> {
+        let core = format!("core={core}");
+        let words: Vec<&str> = std::iter::once(core.as_str()).chain(part.iter().copied()).collect();
+        Self::start_anywhere(&words)
+    }
+
+    /// Starts a part that has threads of its own, for as many cores as there are.
+    pub fn start_anywhere(part: &[&str]) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("--part").args([&format!("core={core}")]).args(part);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut child =
+            command.arg("--part").args(part).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let orders = child.stdin.take().context("no input")?;
         let lines = BufReader::new(child.stdout.take().context("no output")?).lines();
         Ok(Self { child, orders, lines })

@@ -199,15 +199,19 @@ impl Connection {
         })
     }
 
-    /// Waits until it is this reader's turn to register its mapping with CUDA, or to unregister it. The turn lasts until
-    /// [`Connection::end_pin`], and must not last longer than what it is for: other processes wait for it.
+    /// Waits until it is this reader's turn to register its mapping with CUDA. The turn lasts until
+    /// [`Connection::end_pin`] or [`Connection::end_turn`], and must not last longer than what it is for: other processes wait for it.
     ///
     /// # Errors
     /// [`Error::TimedOut`] if others have it for so long: its place in the line is given up then. [`Error::Refused`] if
     /// the turn will not come: the table was dropped or is poisoned, or echod is stopping.
     pub(crate) fn begin_pin(&self, member: MemberId, timeout: Duration) -> Result<()> {
         let id = self.send_call(Call::BeginPin { member }, true)?;
-        let begun = self.answer(id, "waiting for the turn to page-lock the table's memory", timeout);
+        let begun = self.answer(
+            id,
+            "waiting for the turn to page-lock the table's memory (`echoctl why` says who has it)",
+            timeout,
+        );
         if matches!(begun, Err(Error::TimedOut { .. })) {
             // It may have come just now: this ends it in either case.
             self.end_turn(member);
@@ -219,25 +223,22 @@ impl Connection {
     pub(crate) fn end_turn(&self, member: MemberId) {
         let pinned = self.shared.state().pinned.get(&member).cloned();
         if self.tell(Call::EndPin { member, pinned }).is_err() {
-            // A turn that nobody knows of must not keep the others waiting. A daemon that cannot be told for so long
-            // sees the socket close.
-            let _ = rustix::net::shutdown(&self.shared.socket, rustix::net::Shutdown::Both);
+            self.leave();
         }
     }
 
-    /// Ends the turn, and says what is registered now. Without a turn it only says that.
-    ///
-    /// # Errors
-    /// If the daemon is gone, or finds the report impossible. The turn is over in any case.
-    pub(crate) fn end_pin(&self, member: MemberId, pinned: Option<PinReport>) -> Result<()> {
-        {
-            let mut state = self.shared.state();
-            match pinned.clone() {
-                Some(report) => drop(state.pinned.insert(member, report)),
-                None => drop(state.pinned.remove(&member)),
-            }
+    /// Ends the turn of a reader that registered something in it, and waits until that is known.
+    pub(crate) fn end_pin(&self, member: MemberId, pinned: PinReport) {
+        self.shared.state().pinned.insert(member, pinned.clone());
+        let ended = self.call(Call::EndPin { member, pinned: Some(pinned) }, self.timeout);
+        if matches!(ended, Err(Error::TimedOut { .. })) {
+            self.leave();
         }
-        self.call(Call::EndPin { member, pinned }, self.timeout).map(drop)
+    }
+
+    /// What holds others up must not be held by one whom nobody hears: the daemon sees the socket close.
+    fn leave(&self) {
+        let _ = rustix::net::shutdown(&self.shared.socket, rustix::net::Shutdown::Both);
     }
 
     /// Tells of a reader's batches that came back, once they are so many, as far as that can be said now.

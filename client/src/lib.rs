@@ -76,7 +76,7 @@ pub use error::Error;
 pub use inbox::Canceller;
 pub use pinning::PinOptions;
 pub use reader::{Reader, ReaderOptions, wait_any};
-pub use search::{SOCKET_VARIABLE, search};
+pub use search::{SOCKET_VARIABLE, SocketPlace, SocketSource, search, socket_places};
 pub use status::status;
 pub use writer::Writer;
 

@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use echo::host_pinning::{CHUNK_BYTES, CudaApi, Permission, Progress, Search, advice, resolve};
+use echo::host_pinning::{CHUNK_BYTES, CudaApi, Permission, PinError, Progress, Search, advice, resolve};
 use echo::ring::buf::{Pinned, Pinning};
 use echo::wire::message::PinReport;
 
@@ -15,6 +15,9 @@ use crate::{Error, Result};
 /// How much longer than a call a turn may be waited for, for each GiB of the table: registering one takes a second at
 /// worst, and several readers may be before.
 const PATIENCE_PER_GIB: Duration = Duration::from_secs(10);
+
+/// Of a device that uses this machine's page tables.
+const NOT_LOCKED: &str = "registered and not locked (the device uses this machine's page tables)";
 
 /// How a reader page-locks what it has mapped.
 #[derive(Clone)]
@@ -85,39 +88,62 @@ impl Attached {
             }
         };
         let table = self.table();
+        // One thread of this process at a time; another would be told that this reader has the turn already.
+        let _alone = self.pinning.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(library) = table.arrays.pinned_by() {
+            return Err(PinError::Already { library }.into());
+        }
+        table.arrays.prefault()?;
         let gibs = u32::try_from(table.arrays.committed() >> 30).unwrap_or(u32::MAX);
-        self.connection.begin_pin(
-            self.member,
-            self.connection.timeout().saturating_add(PATIENCE_PER_GIB.saturating_mul(gibs)),
-        )?;
+        let patience = self.connection.timeout().saturating_add(PATIENCE_PER_GIB.saturating_mul(gibs));
+        let turn = Turn::of(self, patience)?;
         let mut progress = |progress| options.progress.iter().for_each(|told| told(progress));
         let how = Pinning {
             chunk_bytes: options.chunk_bytes,
-            ..Pinning::for_reading(table.spec.batch_size, &mut progress)
+            ..Pinning::of_rows(table.spec.batch_size, &mut progress)
         };
-        let result = table.arrays.pin_host_memory(&api, how);
-        match &result {
-            // One who cannot be told is gone, and nobody waits for the turn any more.
-            Ok(pinned) => drop(self.connection.end_pin(self.member, Some(report(pinned, &api)))),
-            Err(_) => self.connection.end_turn(self.member),
-        }
-        Ok(result.map_err(|error| error.after(&probes))?)
+        // SAFETY: this process mapped the table for this reader, which has no way to write to it; a writer of the same
+        // table has a mapping of its own.
+        let pinned = unsafe { table.arrays.pin_to_read(&api, how) }.map_err(|error| error.after(&probes))?;
+        turn.end_with(report(&pinned, &api));
+        Ok(pinned)
+    }
+}
+
+/// It is this reader's turn. However it ends, the others are told.
+struct Turn<'a> {
+    attached: &'a Attached,
+}
+
+impl<'a> Turn<'a> {
+    fn of(attached: &'a Attached, patience: Duration) -> Result<Self> {
+        attached.connection.begin_pin(attached.member, patience)?;
+        Ok(Self { attached })
+    }
+
+    /// Something is registered.
+    fn end_with(self, report: PinReport) {
+        self.attached.connection.end_pin(self.attached.member, report);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Turn<'_> {
+    /// Nothing more is registered than before.
+    fn drop(&mut self) {
+        self.attached.connection.end_turn(self.attached.member);
     }
 }
 
 fn report(pinned: &Pinned, api: &CudaApi) -> PinReport {
+    // What matters most comes first: the daemon cuts what is long.
     let version = api.versions().runtime.map(|number| format!("CUDA {}", advice::version(number)));
-    let notice = "registered, not locked: the device uses this machine's page tables";
-    let notice = (!api.locks_pages()).then(|| notice.to_owned());
-    let said: Vec<String> = version.into_iter().chain(notice).collect();
-    let library = match said.is_empty() {
-        true => pinned.library.clone(),
-        false => format!("{} ({})", pinned.library, said.join("; ")),
-    };
+    let notice = (!pinned.locked).then(|| NOT_LOCKED.to_owned());
+    let said: Vec<String> = version.into_iter().chain(notice).chain([pinned.library.clone()]).collect();
     PinReport {
         bytes: pinned.bytes,
         registrations: u32::try_from(pinned.pieces).unwrap_or(u32::MAX),
-        library,
+        library: said.join(", "),
         read_only: pinned.permission == Permission::ReadOnly,
     }
 }

@@ -68,6 +68,8 @@ pub(crate) struct Attached {
     pub(crate) member: MemberId,
     inbox: Arc<Inbox>,
     given_back: Mutex<Option<Instant>>,
+    /// Held by the thread that page-locks.
+    pub(crate) pinning: Mutex<()>,
     /// How many that come back in quick succession are told of together: half of what it can have.
     enough: usize,
 }
@@ -96,6 +98,7 @@ impl Reader {
             member: attachment.member,
             inbox,
             given_back: Mutex::default(),
+            pinning: Mutex::default(),
             enough: depth as usize / 2,
         };
         Self { attached: Arc::new(attached), poll: options.poll, waits: 0 }

@@ -34,6 +34,7 @@ complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "table" -d 'Tables'
 complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "client" -d 'Connected processes'
 complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "lease" -d 'Batches that readers hold'
 complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "watch" -d 'What changes: samples and batches a second, and what waits longest'
+complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "doctor" -d 'What this machine can do for echo, and why not; works without a daemon'
 complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "why" -d 'What is being waited for at a table, who holds it up, and since when'
 complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c echoctl -n "__fish_echoctl_using_subcommand status" -l socket -d 'Ask the daemon that listens on this socket' -r -F
@@ -119,17 +120,26 @@ complete -c echoctl -n "__fish_echoctl_using_subcommand watch" -l socket -d 'Ask
 complete -c echoctl -n "__fish_echoctl_using_subcommand watch" -l timeout -d 'How long the daemon may take to answer' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand watch" -l json -d 'Print an object for programs'
 complete -c echoctl -n "__fish_echoctl_using_subcommand watch" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c echoctl -n "__fish_echoctl_using_subcommand doctor" -l config -d 'The configuration file that echod would be given [default: the one that it would find]' -r -F
+complete -c echoctl -n "__fish_echoctl_using_subcommand doctor" -l cudart -d 'Use this CUDA runtime and look for no other' -r -F
+complete -c echoctl -n "__fish_echoctl_using_subcommand doctor" -l vendor-root -d 'A directory of NVIDIA\'s packages, such as .../site-packages/nvidia; once for each' -r -f -a "(__fish_complete_directories)"
+complete -c echoctl -n "__fish_echoctl_using_subcommand doctor" -l socket -d 'Ask the daemon that listens on this socket' -r -F
+complete -c echoctl -n "__fish_echoctl_using_subcommand doctor" -l timeout -d 'How long the daemon may take to answer' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand doctor" -l pin -d 'Ask for page-locking for CUDA, whatever the configuration asks for'
+complete -c echoctl -n "__fish_echoctl_using_subcommand doctor" -l json -d 'Print an object for programs'
+complete -c echoctl -n "__fish_echoctl_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c echoctl -n "__fish_echoctl_using_subcommand why" -l socket -d 'Ask the daemon that listens on this socket' -r -F
 complete -c echoctl -n "__fish_echoctl_using_subcommand why" -l timeout -d 'How long the daemon may take to answer' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand why" -l json -d 'Print an object for programs'
 complete -c echoctl -n "__fish_echoctl_using_subcommand why" -s h -l help -d 'Print help'
-complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch why help" -f -a "status" -d 'How the daemon is; works with a daemon of any version'
-complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch why help" -f -a "table" -d 'Tables'
-complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch why help" -f -a "client" -d 'Connected processes'
-complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch why help" -f -a "lease" -d 'Batches that readers hold'
-complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch why help" -f -a "watch" -d 'What changes: samples and batches a second, and what waits longest'
-complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch why help" -f -a "why" -d 'What is being waited for at a table, who holds it up, and since when'
-complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch why help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "status" -d 'How the daemon is; works with a daemon of any version'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "table" -d 'Tables'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "client" -d 'Connected processes'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "lease" -d 'Batches that readers hold'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "watch" -d 'What changes: samples and batches a second, and what waits longest'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "doctor" -d 'What this machine can do for echo, and why not; works without a daemon'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "why" -d 'What is being waited for at a table, who holds it up, and since when'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from table" -f -a "list" -d 'All tables, with their samples'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from table" -f -a "show" -d 'One table: its arrays, its memory, who is attached'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from table" -f -a "create" -d 'Make a table, unless one of that name with an equal spec is there'

@@ -7,8 +7,7 @@ pub fn advice(code: Code, versions: Versions) -> String {
     let text = match code {
         1 => {
             "the kernel did not pin the pages: they must be shared memory that is mapped and writable (no file of a \
-             disk, no guard page), and the machine must have memory left to move them; a table whose huge pages were \
-             asked for pins faster and in fewer pieces"
+             disk, no guard page), and the machine must have memory left to move them"
         }
         2 => {
             "the driver has no memory left for it: free memory of the machine and of the device, or register less in \
@@ -39,7 +38,11 @@ pub fn advice(code: Code, versions: Versions) -> String {
         304 => {
             "the operating system refused a call of the driver's: its log (`dmesg`, lines with NVRM) says which"
         }
-        400 | 709 => "the context that it was registered in is gone: pin after the last reset of the device",
+        400 => "a handle of CUDA's is none any more: pin after the last reset of the device",
+        709 => {
+            "this thread's context was destroyed, or the device's has not been used yet: pin, and drop readers and \
+             batches, in the thread that uses the GPU, and not after a reset of the device"
+        }
         712 => {
             "part of it is registered already, by something else in this process: it is page-locked, and whoever \
              registered it must unregister it; pin a reader once"

@@ -151,8 +151,10 @@ impl CudaApi {
     /// device, which costs some hundred MiB of its memory; so this is for a process that uses a GPU anyway.
     pub(super) fn initialise(&self) -> Result<(), Code> {
         match &*self.calls {
-            // SAFETY: `new`'s caller vouches for the function; freeing null does nothing but that.
-            Calls::Runtime(runtime) => self.result(unsafe { (runtime.free)(std::ptr::null_mut()) }),
+            Calls::Runtime(runtime) => runtime.call(|| {
+                // SAFETY: `new`'s caller vouches for the function; freeing null does nothing but starting.
+                unsafe { (runtime.free)(std::ptr::null_mut()) }
+            }),
             Calls::Driver(driver) => driver.context().map(drop),
         }
     }
@@ -168,12 +170,10 @@ impl CudaApi {
         };
         let address = address as *mut c_void;
         match &*self.calls {
-            Calls::Runtime(runtime) => {
-                let pending = self.has_pending_error();
+            Calls::Runtime(runtime) => runtime.call(|| {
                 // SAFETY: `new`'s caller vouches for the function, ours for the range.
-                let code = unsafe { (runtime.host_register)(address, bytes, flags) };
-                self.forgetting(code, pending)
-            }
+                unsafe { (runtime.host_register)(address, bytes, flags) }
+            }),
             Calls::Driver(driver) => {
                 // SAFETY: the caller's word.
                 unsafe { driver.register(address, bytes, flags) }
@@ -185,42 +185,12 @@ impl CudaApi {
     pub(super) fn unregister(&self, address: usize) -> Result<(), Code> {
         let address = address as *mut c_void;
         match &*self.calls {
-            Calls::Runtime(runtime) => {
-                let pending = self.has_pending_error();
+            Calls::Runtime(runtime) => runtime.call(|| {
                 // SAFETY: `new`'s caller vouches for the function, which refuses an address that is not registered.
-                let code = unsafe { (runtime.host_unregister)(address) };
-                self.forgetting(code, pending)
-            }
+                unsafe { (runtime.host_unregister)(address) }
+            }),
             Calls::Driver(driver) => driver.unregister(address),
         }
-    }
-
-    fn result(&self, code: Code) -> Result<(), Code> {
-        self.forgetting(code, false)
-    }
-
-    /// Whether this thread has an error of an earlier call that nobody has looked at.
-    fn has_pending_error(&self) -> bool {
-        match &*self.calls {
-            // SAFETY: `new`'s caller vouches for the function.
-            Calls::Runtime(Runtime { peek_at_last_error: Some(peek), .. }) => unsafe { peek() != SUCCESS },
-            _ => false,
-        }
-    }
-
-    /// A failure is ours to handle. Left behind, it would be taken for the framework's own by its next check; but one
-    /// that was there before is not ours to take away. Once only: a runtime that cannot start says the same every time.
-    fn forgetting(&self, code: Code, pending: bool) -> Result<(), Code> {
-        if code == SUCCESS {
-            return Ok(());
-        }
-        if let Calls::Runtime(Runtime { get_last_error: Some(take), .. }) = &*self.calls
-            && !pending
-        {
-            // SAFETY: `new`'s caller vouches for the function.
-            let _ = unsafe { take() };
-        }
-        Err(code)
     }
 
     /// An error's symbol, such as `cudaErrorNoDevice`.
@@ -241,8 +211,8 @@ impl CudaApi {
     pub fn versions(&self) -> Versions {
         match &*self.calls {
             Calls::Runtime(runtime) => Versions {
-                driver: number(runtime.driver_get_version),
-                runtime: number(runtime.runtime_get_version),
+                driver: runtime.version(runtime.driver_get_version),
+                runtime: runtime.version(runtime.runtime_get_version),
             },
             Calls::Driver(driver) => Versions { driver: driver.version(), runtime: None },
         }
@@ -263,22 +233,67 @@ impl CudaApi {
     fn attribute(&self, attribute: c_int) -> Option<c_int> {
         match &*self.calls {
             Calls::Runtime(runtime) => {
-                let (device, get) = (number(runtime.get_device)?, runtime.device_get_attribute?);
+                let (device, get) = (runtime.number(runtime.get_device)?, runtime.device_get_attribute?);
                 let mut value = 0;
-                // SAFETY: `new`'s caller vouches for the function; the value is ours, and written before it returns.
-                let code = unsafe { get(&raw mut value, attribute, device) };
-                self.result(code).ok().map(|()| value)
+                let got = runtime.call(|| {
+                    // SAFETY: `new`'s caller vouches for the function; the value is ours, and written before it returns.
+                    unsafe { get(&raw mut value, attribute, device) }
+                });
+                got.ok().map(|()| value)
             }
             Calls::Driver(driver) => driver.attribute(attribute),
         }
     }
 }
 
-/// The number that a function gives, if it is there and does.
-pub(super) fn number(function: Option<OneNumber>) -> Option<c_int> {
-    let mut value = 0;
-    // SAFETY: its table's maker vouches for the function; the value is ours, and written before it returns.
-    (unsafe { function?(&raw mut value) } == SUCCESS).then_some(value)
+impl Runtime {
+    /// Makes a call. Its failure is ours to handle: left behind, it would be taken for the framework's own by its next
+    /// check. Where an error was there before, one stays: CUDA keeps but one, and by then it may be ours.
+    fn call(&self, call: impl FnOnce() -> Code) -> Result<(), Code> {
+        let pending = self.peek_at_last_error.is_some_and(|peek| {
+            // SAFETY: `CudaApi::new`'s caller vouches for the function.
+            unsafe { peek() != SUCCESS }
+        });
+        let code = call();
+        if code == SUCCESS {
+            return Ok(());
+        }
+        if let Some(take) = self.get_last_error
+            && !pending
+        {
+            // Once only: a runtime that cannot start says the same every time.
+            // SAFETY: as above.
+            let _ = unsafe { take() };
+        }
+        Err(code)
+    }
+
+    /// A version. These calls start nothing, and looking for an earlier error might: who only asks for versions leaves the
+    /// device alone. They fail where there is no driver, and then no earlier error is worth anything.
+    fn version(&self, function: Option<OneNumber>) -> Option<c_int> {
+        let function = function?;
+        let mut value = 0;
+        // SAFETY: `CudaApi::new`'s caller vouches for the function; the value is ours, and written before it returns.
+        let code = unsafe { function(&raw mut value) };
+        if code != SUCCESS
+            && let Some(take) = self.get_last_error
+        {
+            // SAFETY: as above.
+            let _ = unsafe { take() };
+        }
+        (code == SUCCESS).then_some(value)
+    }
+
+    /// The number that a function gives, if it is there and does.
+    fn number(&self, function: Option<OneNumber>) -> Option<c_int> {
+        let function = function?;
+        let mut value = 0;
+        let got = self.call(|| {
+            // SAFETY: `CudaApi::new`'s caller vouches for the function; the value is ours, and written before it returns.
+            unsafe { function(&raw mut value) }
+        });
+        got.ok().map(|()| value)
+    }
 }
 
 impl fmt::Debug for CudaApi {

@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use super::api::{Code, CudaApi, MissingSymbol, number};
+use super::api::{Code, CudaApi, MissingSymbol};
 
 /// `CUDA_ERROR_INVALID_CONTEXT`.
 const NO_CONTEXT: Code = 201;
@@ -87,7 +87,7 @@ impl Driver {
         if !current.is_null() {
             return Ok(Current { driver: self, retained: None });
         }
-        for ordinal in 0..number(Some(self.device_get_count)).unwrap_or(0) {
+        for ordinal in 0..number(self.device_get_count).unwrap_or(0) {
             if let Some(device) = self.device(ordinal).filter(|&device| self.is_in_use(device)) {
                 return self.enter(device);
             }
@@ -150,18 +150,25 @@ impl Driver {
     }
 
     pub(super) fn version(&self) -> Option<c_int> {
-        number(Some(self.driver_get_version))
+        number(self.driver_get_version)
     }
 
     /// An attribute of the context's device.
     pub(super) fn attribute(&self, attribute: c_int) -> Option<c_int> {
         let _current = self.context().ok()?;
-        let device = number(Some(self.context_get_device))?;
+        let device = number(self.context_get_device)?;
         let mut value = 0;
         // SAFETY: `new`'s caller vouches for the function; the value is ours, and written before it returns.
         let code = unsafe { (self.device_get_attribute)(&raw mut value, attribute, device) };
         (code == SUCCESS).then_some(value)
     }
+}
+
+/// The number that a function gives, if it does.
+fn number(function: OneNumber) -> Option<c_int> {
+    let mut value = 0;
+    // SAFETY: `Driver::new`'s caller vouches for the function; the value is ours, and written before it returns.
+    (unsafe { function(&raw mut value) } == SUCCESS).then_some(value)
 }
 
 fn succeeded(code: Code) -> Result<(), Code> {

@@ -79,7 +79,8 @@ pub enum PinError {
     /// There is no library that could do it.
     #[error(
         "no CUDA library was found that can page-lock memory: install the CUDA runtime (pip install \
-         nvidia-cuda-runtime, for example), or name its file (ECHO_CUDART){}", probed(.probes)
+         nvidia-cuda-runtime, for example) and name the directory of its wheels (.../site-packages/nvidia) in \
+         ECHO_CUDA_VENDOR_ROOTS, or its file in ECHO_CUDART{}", probed(.probes)
     )]
     NotFound {
         /// All that was tried.
@@ -105,8 +106,8 @@ pub enum PinError {
         /// All that was tried.
         probes: Vec<Probe>,
     },
-    /// A piece was refused. The pieces before it were unregistered.
-    #[error("{library} does not page-lock {piece}: {failure}{}", probed(.probes))]
+    /// A piece was refused. The pieces before it were unregistered, as far as CUDA let go of them.
+    #[error("{library} does not page-lock {piece}: {failure}{}{}", stays(*.left), probed(.probes))]
     Register {
         /// The library.
         library: String,
@@ -114,6 +115,8 @@ pub enum PinError {
         failure: Failure,
         /// What was refused.
         piece: Box<Piece>,
+        /// How many pieces before it could not be unregistered.
+        left: usize,
         /// All that was tried until the library was found.
         probes: Vec<Probe>,
     },
@@ -181,6 +184,13 @@ impl PinError {
             }
             _ => &[],
         }
+    }
+}
+
+fn stays(left: usize) -> String {
+    match left {
+        0 => String::new(),
+        left => format!("; {left} pieces before it cannot be unregistered, and stay pinned"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Page-locking for CUDA: what makes a copy from a ring to a GPU one DMA instead of a staged copy.
 //!
-//! A CUDA runtime is found among those that this process could use ([`resolve`], a ladder), and the memory is
+//! A CUDA runtime is found among those that this process could use ([`mod@resolve`], a ladder), and the memory is
 //! registered with it ([`register`]). The two meet in [`CudaApi`], a table of function pointers: `resolve` returns one
 //! and `register` takes one, so that a test can hand in a table of its own, and nearly all of this runs without a GPU.
 //!
@@ -28,5 +28,5 @@ pub mod resolve;
 pub use api::{CudaApi, MissingSymbol, Versions};
 pub use chunks::CHUNK_BYTES;
 pub use error::{Failure, Piece, PinError, Probe, probed};
-pub use register::{Permission, Progress, Region, Registered, Registration, pin_all, unpin_all};
+pub use register::{Permission, Progress, Region, Registered, Registration, Unpinned, pin_all, unpin_all};
 pub use resolve::{Candidate, Load, Resolved, Rung, Search, Step, candidates, climb, resolve};

@@ -1,10 +1,11 @@
 //! Page-locking memory with CUDA, and rolling back cleanly.
 //!
 //! All of it or nothing: [`pin_all`] registers region after region, piece by piece, and if one is refused, what was
-//! registered before it is unregistered. What is registered belongs to a [`Registered`], whose `Drop` is both the
-//! rollback and the normal end, so that neither has a loop of its own that hardly ever runs.
-
-use std::mem;
+//! registered before it is unregistered. What is registered belongs to a [`Registered`], and one function of that is both
+//! the rollback and the normal end, so that neither has a loop of its own that hardly ever runs.
+//!
+//! CUDA may refuse to unregister, too: after a kernel has failed, it refuses everything. What is still registered then is
+//! never let out of hand: it must stay mapped, since a device may still reach it.
 
 use super::api::{Code, CudaApi, Flag};
 use super::chunks::{self, CHUNK_BYTES, Chunk};
@@ -14,9 +15,8 @@ use crate::memory::syscalls;
 
 /// `cudaErrorInvalidValue`: what a kernel that could not pin the pages looks like, too.
 const INVALID_VALUE: Code = 1;
-/// Codes by which nothing is registered any more, whatever was: the library is shutting down, the context that it was
-/// registered in is gone, it is not registered.
-const NOTHING_LEFT: [Code; 3] = [4, 709, 713];
+/// Codes by which nothing is registered any more, whatever was: the library is shutting down, or it is not registered.
+const NOTHING_LEFT: [Code; 2] = [4, 713];
 
 /// Memory to be page-locked as one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,14 +66,24 @@ impl<'a> Registration<'a> {
     }
 }
 
-/// Memory that is registered, until this is dropped.
+/// Memory that is registered. Dropping it unregisters what CUDA lets go of; [`unpin_all`] says what it does not.
 #[derive(Debug)]
 #[must_use = "dropping it unregisters the memory"]
 pub struct Registered {
     api: CudaApi,
     chunks: Vec<Chunk>,
+    bytes: u64,
     permission: Permission,
     birthplace: Birthplace,
+}
+
+/// An attempt that failed.
+#[derive(Debug)]
+pub struct Unpinned {
+    /// Why.
+    pub error: PinError,
+    /// What had been registered before and could not be unregistered. Nothing, as a rule.
+    pub left: Registered,
 }
 
 impl Registered {
@@ -83,13 +93,18 @@ impl Registered {
     }
 
     /// Bytes that are registered.
-    pub fn bytes(&self) -> u64 {
-        self.chunks.iter().map(|chunk| chunk.bytes as u64).sum()
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// How many calls it took: the pieces.
-    pub fn pieces(&self) -> usize {
+    pub const fn pieces(&self) -> usize {
         self.chunks.len()
+    }
+
+    fn add(&mut self, chunk: Chunk) {
+        self.chunks.push(chunk);
+        self.bytes += chunk.bytes as u64;
     }
 
     /// What the device may do to it.
@@ -102,6 +117,7 @@ impl Registered {
         if self.birthplace.is_elsewhere() {
             // The registrations are the parent's, and CUDA is of no use in a forked child.
             self.chunks.clear();
+            self.bytes = 0;
             return Ok(());
         }
         let mut first = None;
@@ -113,6 +129,7 @@ impl Registered {
             }
             _ => false,
         });
+        self.bytes = self.chunks.iter().map(|chunk| chunk.bytes as u64).sum();
         match first {
             None => Ok(()),
             Some(code) => Err(PinError::Unregister {
@@ -134,40 +151,41 @@ impl Drop for Registered {
 /// Page-locks all regions with CUDA, or none of them.
 ///
 /// # Errors
-/// [`PinError::Register`] with the piece that was refused; nothing is registered then.
+/// [`PinError::Register`] with the piece that was refused, and what is left of those before it.
 ///
 /// # Safety
-/// Each region is mapped, shared with whoever else uses the pages or private to nobody's knowledge (a private mapping
-/// of a file would be copied by this), and stays mapped until what is returned is dropped.
+/// Each region is a mapping that is shared, or anonymous memory of this process: what a private mapping of a file shows,
+/// registering copies. It stays mapped until [`unpin_all`] has returned `Ok` for what is returned here, or for what an error
+/// has left.
 pub unsafe fn pin_all(
     api: &CudaApi,
     regions: &[Region],
     how: &mut Registration<'_>,
-) -> Result<Registered, PinError> {
-    let birthplace = Birthplace::here();
-    let mut registered =
-        Registered { api: api.clone(), chunks: Vec::new(), permission: how.permission, birthplace };
+) -> Result<Registered, Box<Unpinned>> {
+    let (api, permission, birthplace) = (api.clone(), how.permission, Birthplace::here());
+    let mut registered = Registered { api, chunks: Vec::new(), bytes: 0, permission, birthplace };
     let of = regions.iter().map(|region| region.bytes as u64).sum();
     for region in regions {
         let pieces = || chunks::of(region, how.chunk_bytes.max(1), syscalls::page_size());
         for (index, chunk) in pieces().enumerate() {
             // SAFETY: part of a region, which is mapped by the caller's word.
-            if let Err(code) = unsafe { register(api, chunk, how.permission) } {
-                // Asked before the rollback, which makes calls of its own. What was registered is dropped.
-                return Err(PinError::Register {
-                    library: api.library().into(),
-                    failure: Failure::of(api, code),
-                    piece: Box::new(Piece {
-                        region: region.name.clone(),
-                        index,
-                        of: pieces().count(),
-                        address: chunk.address,
-                        bytes: chunk.bytes,
-                    }),
-                    probes: Vec::new(),
-                });
+            if let Err(code) = unsafe { register(&registered.api, chunk, how.permission) } {
+                let piece = Piece {
+                    region: region.name.clone(),
+                    index,
+                    of: pieces().count(),
+                    address: chunk.address,
+                    bytes: chunk.bytes,
+                };
+                // Asked before the rollback, whose calls may fail as well.
+                let failure = Failure::of(&registered.api, code);
+                let left = registered.unregister().err().map_or(0, |_| registered.pieces());
+                let library = registered.library().into();
+                let error =
+                    PinError::Register { library, failure, piece: Box::new(piece), left, probes: Vec::new() };
+                return Err(Box::new(Unpinned { error, left: registered }));
             }
-            registered.chunks.push(chunk);
+            registered.add(chunk);
             (how.progress)(Progress { done: registered.bytes(), of });
         }
     }
@@ -190,17 +208,13 @@ unsafe fn register(api: &CudaApi, chunk: Chunk, permission: Permission) -> Resul
     }
 }
 
-/// Unregisters everything, and says what could not be.
+/// Unregisters everything, and says what could not be, which stays in `registered`. It can be tried again.
 ///
 /// # Errors
-/// [`PinError::Unregister`]: what is left stays pinned for as long as this process lives.
+/// [`PinError::Unregister`].
 ///
 /// # Safety
-/// After an error the regions are never unmapped, since CUDA still believes that it may access them.
-pub unsafe fn unpin_all(registered: Registered) -> Result<(), PinError> {
-    let mut registered = registered;
-    let result = registered.unregister();
-    // What is left has been tried.
-    mem::forget(mem::take(&mut registered.chunks));
-    result
+/// As long as something is left in `registered`, its memory stays mapped.
+pub unsafe fn unpin_all(registered: &mut Registered) -> Result<(), PinError> {
+    registered.unregister()
 }

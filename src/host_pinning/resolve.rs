@@ -311,6 +311,28 @@ fn described(name: &OsStr, load: Load) -> String {
     }
 }
 
+/// Where a library lies that was opened by its name.
+fn path_of(library: &Library) -> Option<String> {
+    // Any of its functions tells, and each library that is of use has one of these.
+    let function = [c"cudaHostRegister", c"cuMemHostRegister_v2"].into_iter().find_map(|name| {
+        // SAFETY: an address alone is taken.
+        let found = unsafe { library.get::<*const c_void>(name.to_bytes_with_nul()) };
+        found.ok().map(|symbol| symbol.as_raw_ptr())
+    })?;
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: any address may be asked for; the struct is ours.
+    if unsafe { libc::dladdr(function.cast_const(), info.as_mut_ptr()) } == 0 {
+        return None;
+    }
+    // SAFETY: plain numbers and pointers, zeroed before and filled by the call.
+    let info = unsafe { info.assume_init() };
+    if info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: a string of the loader's, which stays as long as the library, which is never closed.
+    Some(unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned())
+}
+
 /// What the loader says, which is the cause of what libloading says, without the name that it begins with.
 fn loaders_words(error: &libloading::Error, name: &OsStr) -> String {
     let words = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
@@ -338,7 +360,7 @@ fn open(rung: Rung, name: &OsStr, load: Load) -> Result<CudaApi, String> {
         let found = unsafe { library.get::<*const c_void>(symbol.to_bytes_with_nul()) };
         found.map_or(std::ptr::null(), |symbol| symbol.as_raw_ptr().cast_const())
     };
-    let path = Path::new(name).display().to_string();
+    let path = path_of(&library).unwrap_or_else(|| Path::new(name).display().to_string());
     let made = match rung {
         // SAFETY: what a library that calls itself the driver's exports by the names of the driver's functions.
         Rung::Driver => unsafe { CudaApi::driver(path, lookup) },

@@ -11,6 +11,7 @@
 //!    [`cuda`] (a GPU's memory).
 //! 7. [`virtual_buffer`]: a range that grows and shrinks behind a base that stays.
 //! 8. [`layout`], [`pages`]: where a table's arrays lie in its file, and which pages they got.
+//! 9. [`probe`]: whether the kernel does what all this asks of it, for `echoctl doctor`.
 //!
 //! What always holds: committed bytes are leased from the governor *before* they are mapped, and given back
 //! *after* they are released; any failure leaves everything as it was; an address that was handed out is valid
@@ -28,6 +29,7 @@ pub mod layout;
 pub mod mapping;
 pub mod memfd;
 pub mod pages;
+pub mod probe;
 pub mod reservation;
 pub mod shared;
 pub mod syscalls;

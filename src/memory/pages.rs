@@ -3,6 +3,8 @@
 use std::fs;
 use std::io;
 
+use thiserror::Error;
+
 use crate::memory::syscalls;
 
 /// What a set of address ranges is made of, as the kernel counts it.
@@ -16,23 +18,49 @@ pub struct PagesGot {
     pub huge: u64,
 }
 
+/// Why shared memory gets no huge pages.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[expect(missing_docs, reason = "the messages say it all")]
+pub enum NoHugePages {
+    #[error("this kernel has no transparent huge pages")]
+    Unknown,
+    #[error("{0} cannot be read")]
+    Unreadable(String),
+    #[error("{path} is {mode:?}: write \"advise\" into it")]
+    Off { path: String, mode: String },
+}
+
 /// The size of the huge pages that shared memory may have on this machine.
 ///
 /// # Errors
 /// Why it has none, for people.
-pub fn shared_huge_page() -> Result<usize, String> {
-    let size = syscalls::huge_page_size().ok_or("this kernel has no transparent huge pages")?;
+pub fn shared_huge_page() -> Result<usize, NoHugePages> {
+    shared_huge_page_by(syscalls::huge_page_size(), |path| fs::read_to_string(path).ok())
+}
+
+/// The same of a machine whose huge pages have that size, if it has any, and whose files are read like this.
+///
+/// # Errors
+/// Why it has none, for people.
+pub fn shared_huge_page_by(
+    size: Option<usize>,
+    read: impl Fn(&str) -> Option<String>,
+) -> Result<usize, NoHugePages> {
+    let size = size.ok_or(NoHugePages::Unknown)?;
     let folder = "/sys/kernel/mm/transparent_hugepage";
     let of_size = format!("{folder}/hugepages-{}kB/shmem_enabled", size >> 10);
     let of_all = format!("{folder}/shmem_enabled");
-    let chosen = |path: &str| fs::read_to_string(path).ok().and_then(|text| selected(&text));
+    let chosen = |path: &str| read(path).and_then(|text| selected(&text));
     let (path, mode) = match chosen(&of_size) {
         Some(mode) if mode != "inherit" => (of_size, mode),
-        _ => (of_all.clone(), chosen(&of_all).ok_or_else(|| format!("{of_all} cannot be read"))?),
+        _ => match chosen(&of_all) {
+            Some(mode) => (of_all, mode),
+            None => return Err(NoHugePages::Unreadable(of_all)),
+        },
     };
     match mode.as_str() {
         "always" | "within_size" | "advise" | "force" => Ok(size),
-        _ => Err(format!("{path} is {mode:?}: write \"advise\" into it")),
+        _ => Err(NoHugePages::Off { path, mode }),
     }
 }
 
@@ -88,6 +116,26 @@ mod tests {
     fn the_mode_in_brackets_is_the_one_that_counts() {
         assert_eq!(selected("always within_size advise [never] deny force\n").as_deref(), Some("never"));
         assert_eq!(selected("never"), None);
+    }
+
+    #[test]
+    fn the_file_of_the_size_is_stronger_than_that_of_all() {
+        let folder = "/sys/kernel/mm/transparent_hugepage";
+        let with = |of_size: Option<&'static str>, of_all: Option<&'static str>| {
+            shared_huge_page_by(Some(2 << 20), move |path| {
+                let text = if path.contains("hugepages-2048kB") { of_size } else { of_all };
+                text.map(|mode| format!("always [{mode}]\n"))
+            })
+        };
+        assert_eq!(with(None, Some("advise")), Ok(2 << 20));
+        assert_eq!(with(Some("inherit"), Some("within_size")), Ok(2 << 20));
+        assert_eq!(with(Some("advise"), Some("never")), Ok(2 << 20));
+        let off =
+            |path: &str| Err(NoHugePages::Off { path: format!("{folder}/{path}"), mode: "never".into() });
+        assert_eq!(with(Some("never"), Some("advise")), off("hugepages-2048kB/shmem_enabled"));
+        assert_eq!(with(Some("inherit"), Some("never")), off("shmem_enabled"));
+        assert_eq!(with(None, None), Err(NoHugePages::Unreadable(format!("{folder}/shmem_enabled"))));
+        assert_eq!(shared_huge_page_by(None, |_| None), Err(NoHugePages::Unknown));
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl<B: VirtualBacking> VirtualBuffer<B> {
 }
 
 impl<B: HostMemory> VirtualBuffer<B> {
-    /// What this process may do to what is committed; less, once it keeps reading only.
+    /// What this process was given to do with what is committed.
     pub fn access(&self) -> Access {
         self.backing.access()
     }
@@ -117,15 +117,14 @@ impl<B: HostMemory> VirtualBuffer<B> {
     ///
     /// # Errors
     /// If the kernel has no memory.
-    pub fn prefault(&self, access: Access, threads: u32) -> Result<(), MemoryError> {
+    pub fn prefault(&self, threads: u32) -> Result<(), MemoryError> {
         if self.committed == 0 {
             return Ok(());
         }
+        let page = syscalls::page_size();
         // SAFETY: committed, so mapped, and in pages at least so large.
-        unsafe {
-            syscalls::populate(self.base(), self.committed, access, syscalls::page_size(), threads, &|_| ())
-        }
-        .map_err(MemoryError::os("fill the page tables", self.committed as u64))
+        unsafe { syscalls::populate(self.base(), self.committed, self.access(), page, threads, &|_| ()) }
+            .map_err(MemoryError::os("fill the page tables", self.committed as u64))
     }
 
     /// Takes this process's right to write away from what is committed, for as long as it stays so.
@@ -134,14 +133,30 @@ impl<B: HostMemory> VirtualBuffer<B> {
     /// If the kernel does not do it.
     ///
     /// # Safety
-    /// Nobody in this process writes it from now on.
+    /// Nobody in this process writes it until [`VirtualBuffer::write_again`].
     pub unsafe fn keep_reading_only(&self) -> Result<(), MemoryError> {
+        // SAFETY: the caller says that nobody writes.
+        unsafe { self.protect("make the mapping read-only", Access::ReadOnly) }
+    }
+
+    /// Gives back what [`VirtualBuffer::keep_reading_only`] took.
+    ///
+    /// # Errors
+    /// If the kernel does not do it.
+    pub fn write_again(&self) -> Result<(), MemoryError> {
+        // SAFETY: what the process was given, so nothing that somebody does is forbidden by it.
+        unsafe { self.protect("make the mapping writable", self.access()) }
+    }
+
+    /// # Safety
+    /// Nobody does to what is committed what is forbidden from now on.
+    unsafe fn protect(&self, doing: &'static str, access: Access) -> Result<(), MemoryError> {
         if self.committed == 0 {
             return Ok(());
         }
-        // SAFETY: committed, so mapped by this buffer; the caller says that nobody writes.
-        unsafe { syscalls::protect(self.base(), self.committed, Access::ReadOnly) }
-            .map_err(MemoryError::os("make the mapping read-only", self.committed as u64))
+        // SAFETY: committed, so mapped by this buffer; the rest is the caller's word.
+        unsafe { syscalls::protect(self.base(), self.committed, access) }
+            .map_err(MemoryError::os(doing, self.committed as u64))
     }
 }
 

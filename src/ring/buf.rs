@@ -10,11 +10,11 @@
 
 use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::host_pinning::{
-    CHUNK_BYTES, CudaApi, Permission, PinError, Progress, Region, Registered, Registration, pin_all,
-    unpin_all,
+    CHUNK_BYTES, CudaApi, Permission, PinError, Progress, Region, Registered, Registration, Unpinned,
+    pin_all, unpin_all,
 };
 use crate::ids::SlotIndex;
 use crate::memory::fork::Birthplace;
@@ -43,21 +43,16 @@ pub struct PytreeRingBuf<B: VirtualBacking> {
 pub struct Pinning<'a> {
     /// Slots that are copied as one: those of a batch.
     pub row_slots: u32,
-    /// Whether this process reads them alone. It then loses its right to write them.
-    pub reads_only: bool,
     /// Most bytes of one registration, if a row is not larger.
     pub chunk_bytes: usize,
-    /// Threads that fill the page tables before.
-    pub threads: u32,
     /// Called after each piece.
     pub progress: &'a mut dyn FnMut(Progress),
 }
 
 impl<'a> Pinning<'a> {
-    /// For a process that reads, in rows of so many slots and pieces of the usual size.
-    pub fn for_reading(row_slots: u32, progress: &'a mut dyn FnMut(Progress)) -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(8) as u32);
-        Self { row_slots, reads_only: true, chunk_bytes: CHUNK_BYTES, threads, progress }
+    /// In rows of so many slots, and pieces of the usual size.
+    pub fn of_rows(row_slots: u32, progress: &'a mut dyn FnMut(Progress)) -> Self {
+        Self { row_slots, chunk_bytes: CHUNK_BYTES, progress }
     }
 }
 
@@ -72,6 +67,8 @@ pub struct Pinned {
     pub pieces: usize,
     /// What the device may do to it.
     pub permission: Permission,
+    /// Whether the pages are locked. Not those of a device that uses this machine's page tables: they are registered.
+    pub locked: bool,
 }
 
 impl<B: VirtualBacking> PytreeRingBuf<B> {
@@ -148,52 +145,109 @@ impl<B: VirtualBacking> PytreeRingBuf<B> {
 }
 
 impl<B: HostMemory> PytreeRingBuf<B> {
-    /// Page-locks all arrays with CUDA, or none of them. They stay so until they are dropped.
-    ///
-    /// A device that registers read-only memory is given no more than that. For any other the mapping must be
-    /// writable, and stops being so once it is registered, if this process reads alone: a pin outlives the right by
-    /// which it was made.
+    /// Puts what is committed into this process's page tables, with several threads. To be done before page-locking,
+    /// which would do it a page at a time.
     ///
     /// # Errors
-    /// If they are page-locked already, this process cannot write them and the device needs that, the kernel does not
-    /// fill the page tables, or CUDA refuses a piece.
+    /// If the kernel has no memory.
+    pub fn prefault(&self) -> Result<(), MemoryError> {
+        /// More threads than this wait for each other in the kernel.
+        const MOST: usize = 8;
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(MOST));
+        self.arrays.iter().try_for_each(|array| array.buffer.prefault(threads as u32))
+    }
+
+    /// What page-locks them, if something does.
+    pub fn pinned_by(&self) -> Option<String> {
+        self.pinned().as_ref().map(|registered| registered.library().into())
+    }
+
+    /// Page-locks all arrays with CUDA, or none of them. They stay so until they are dropped.
+    ///
+    /// # Errors
+    /// If they are page-locked already, or are mapped read-only, or CUDA refuses a piece.
     pub fn pin_host_memory(&self, api: &CudaApi, how: Pinning<'_>) -> Result<Pinned, PinError> {
+        self.pin(api, how, Permission::ReadWrite, &|| Ok(()))
+    }
+
+    /// As [`PytreeRingBuf::pin_host_memory`], for arrays that this process reads and no more.
+    ///
+    /// A device that registers read-only memory is given no more than that. For any other the mapping must be
+    /// writable, and stops being so once it is registered: a pin outlives the right by which it was made.
+    ///
+    /// # Errors
+    /// As [`PytreeRingBuf::pin_host_memory`], and if the mapping cannot be made read-only.
+    ///
+    /// # Safety
+    /// Nobody writes these arrays by way of this process's mapping, from now on.
+    pub unsafe fn pin_to_read(&self, api: &CudaApi, how: Pinning<'_>) -> Result<Pinned, PinError> {
+        if api.registers_read_only() {
+            return self.pin(api, how, Permission::ReadOnly, &|| Ok(()));
+        }
+        self.pin(api, how, Permission::ReadWrite, &|| {
+            let done = self.arrays.iter().try_for_each(|array| {
+                // SAFETY: the caller says that nobody writes.
+                unsafe { array.buffer.keep_reading_only() }
+            });
+            if done.is_err() {
+                // As it was. Where that fails as well, less is allowed than could be.
+                let _ = self.arrays.iter().try_for_each(|array| array.buffer.write_again());
+            }
+            done
+        })
+    }
+
+    /// `then` is part of it: if it fails, nothing is page-locked.
+    fn pin(
+        &self,
+        api: &CudaApi,
+        how: Pinning<'_>,
+        permission: Permission,
+        then: &dyn Fn() -> Result<(), MemoryError>,
+    ) -> Result<Pinned, PinError> {
+        // Before the lock, which another thread of the parent may hold for ever.
         if self.birthplace.is_elsewhere() {
             return Err(PinError::Forked);
         }
-        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pinned = self.pinned();
         if let Some(registered) = &*pinned {
             return Err(PinError::Already { library: registered.library().into() });
         }
         let writable = self.arrays.iter().all(|array| array.buffer.access() == Access::ReadWrite);
-        let permission = match (how.reads_only && api.registers_read_only(), writable) {
-            (true, _) => Permission::ReadOnly,
-            (false, true) => Permission::ReadWrite,
-            (false, false) => return Err(PinError::ReadOnlyMapping { library: api.library().into() }),
-        };
-        for array in self.arrays.iter() {
-            let access = if writable { Access::ReadWrite } else { Access::ReadOnly };
-            array.buffer.prefault(access, how.threads)?;
+        if permission == Permission::ReadWrite && !writable {
+            return Err(PinError::ReadOnlyMapping { library: api.library().into() });
         }
         let mut registration =
             Registration { permission, chunk_bytes: how.chunk_bytes, progress: how.progress };
-        // SAFETY: what is committed is mapped until the arrays are dropped, which `drop` does after unregistering, or
-        // not at all. Memory of a file is mapped shared.
-        let registered = unsafe { pin_all(api, &self.regions(how.row_slots), &mut registration) }?;
-        if how.reads_only && writable {
-            for array in self.arrays.iter() {
-                // SAFETY: the caller says that this process reads alone. If it fails, `registered` is dropped.
-                unsafe { array.buffer.keep_reading_only() }?;
+        // SAFETY: what is committed is mapped until the arrays are dropped, and `drop` does that after `unpin_all` or not
+        // at all. What an error leaves is kept for it, like what is registered. Files are mapped shared.
+        let registered = match unsafe { pin_all(api, &self.regions(how.row_slots), &mut registration) } {
+            Ok(registered) => registered,
+            Err(unpinned) => {
+                let Unpinned { error, left } = *unpinned;
+                *pinned = Some(left).filter(|left| left.pieces() > 0);
+                return Err(error);
             }
+        };
+        let registered = pinned.insert(registered);
+        if let Err(error) = then() {
+            // SAFETY: what is left stays in `pinned`, and so mapped.
+            if unsafe { unpin_all(registered) }.is_ok() {
+                *pinned = None;
+            }
+            return Err(error.into());
         }
-        let summary = Pinned {
+        Ok(Pinned {
             library: registered.library().into(),
             bytes: registered.bytes(),
             pieces: registered.pieces(),
             permission,
-        };
-        *pinned = Some(registered);
-        Ok(summary)
+            locked: api.locks_pages(),
+        })
+    }
+
+    fn pinned(&self) -> MutexGuard<'_, Option<Registered>> {
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn regions(&self, row_slots: u32) -> Vec<Region> {
@@ -209,7 +263,7 @@ impl<B: HostMemory> PytreeRingBuf<B> {
 
 impl<B: VirtualBacking> Drop for PytreeRingBuf<B> {
     fn drop(&mut self) {
-        let pinned = self.pinned.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let pinned = self.pinned.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(registered) = pinned {
             // SAFETY: after an error the arrays are never dropped, and so never unmapped.
             if unsafe { unpin_all(registered) }.is_err() {
@@ -308,6 +362,40 @@ mod tests {
                 assert_eq!(buf.slot_ref(array, slot(i)) as usize, expected);
             }
         }
+    }
+
+    #[test]
+    fn arrays_that_cannot_be_made_read_only_are_not_page_locked_and_can_be_tried_again() {
+        use std::ffi::{CStr, c_int, c_uint, c_void};
+        extern "C" fn register(_: *mut c_void, _: usize, _: c_uint) -> c_int {
+            0
+        }
+        extern "C" fn unregister(_: *mut c_void) -> c_int {
+            0
+        }
+        fn lookup(name: &CStr) -> *const c_void {
+            match name.to_bytes() {
+                b"cudaHostRegister" => register as *const c_void,
+                b"cudaHostUnregister" | b"cudaFree" | b"cudaGetErrorName" => unregister as *const c_void,
+                _ => std::ptr::null(),
+            }
+        }
+        // SAFETY: those that are called have the signatures of their names; an error is never asked for its name.
+        let api = unsafe { CudaApi::new("stub", lookup) }.unwrap();
+        let buf = buf(&[4096, 4096], 4);
+        let pin = || {
+            // SAFETY: nobody writes.
+            unsafe { buf.pin_to_read(&api, Pinning::of_rows(1, &mut |_| ())) }
+        };
+        let call = crate::memory::syscalls::Call::Protect;
+        let errno = rustix::io::Errno::NOMEM;
+        let (result, failed) = crate::memory::syscalls::with_fault(call, 1, errno, pin);
+        assert!(failed && matches!(result, Err(PinError::Memory(_))), "{result:?}");
+        assert_eq!(buf.pinned_by(), None);
+        // SAFETY: the first array's memory, which is writable again.
+        unsafe { buf.slot_mut(0, SlotIndex::new(0, 4).unwrap()).write(1) };
+        assert_eq!(pin().unwrap().bytes, 2 * 4 * 4096);
+        assert_eq!(buf.pinned_by().as_deref(), Some("stub"));
     }
 
     #[test]

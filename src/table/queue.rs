@@ -236,6 +236,11 @@ impl Queue {
         self.phase
     }
 
+    /// Whether somebody is attached.
+    pub fn has_members(&self) -> bool {
+        !self.writers.is_empty() || !self.readers.is_empty()
+    }
+
     /// Its writers.
     pub fn writers(&self) -> &BTreeMap<MemberKey, Writer> {
         &self.writers

@@ -89,6 +89,15 @@ pub enum Rights {
     Pin,
 }
 
+/// What a table takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Needs {
+    /// Bytes of memory: of a budget, and of what may be locked if the table is.
+    pub bytes: u64,
+    /// Bytes of its largest file, which has room to grow and need not have memory everywhere.
+    pub file_bytes: u64,
+}
+
 /// What members are sent.
 struct Files {
     data: Arc<OwnedFd>,
@@ -140,6 +149,24 @@ impl Store {
             control: Arc::new(control_file.into_fd()),
         };
         Ok(Self { spec: spec.clone(), geometry, layout, queue, arrays, files, pages, lease })
+    }
+
+    /// What it takes to make a table of a valid spec, whose large arrays are on huge pages of that size, if any.
+    ///
+    /// # Errors
+    /// If there cannot be such a table.
+    pub fn needs(spec: &TableSpec, huge_page: Option<usize>) -> Result<Needs, StoreError> {
+        let geometry = Geometry::of(spec)?;
+        let layout = DataLayout::of(spec)?;
+        let pages = |bytes: usize| bytes.next_multiple_of(page_size()) as u64;
+        let slots = u64::from(spec.batch_size) * u64::from(spec.capacity);
+        let arrays = layout.places().iter().map(|place| {
+            let granule = huge_page.filter(|_| place.is_large()).unwrap_or_else(page_size);
+            // Its layout would have been too large for a file if this could overflow.
+            (slots * place.slot_bytes).next_multiple_of(granule as u64)
+        });
+        let words = pages(geometry.control_bytes()) + pages(Ledger::bytes(&geometry));
+        Ok(Needs { bytes: arrays.sum::<u64>() + words, file_bytes: layout.bytes() })
     }
 
     /// What its samples look like, and how large it is.
@@ -202,8 +229,12 @@ impl Store {
 }
 
 impl Drop for Store {
-    /// Gives the pages back before the leases: whoever keeps a descriptor keeps no memory by it.
+    /// Gives the pages back before the leases: whoever keeps a descriptor keeps no memory by it. But not from under
+    /// members, whose batches they are, and whose devices may have them pinned: their mappings are the last to go.
     fn drop(&mut self) {
+        if self.queue.has_members() {
+            return;
+        }
         let punch = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         for (file, bytes) in [
             (&self.files.data, self.layout.bytes()),
@@ -229,7 +260,7 @@ fn huge_page(spec: &TableSpec, layout: &DataLayout) -> Result<(Option<usize>, Ve
     let any_large = layout.places().iter().any(|place| place.is_large());
     match (spec.huge_pages, pages::shared_huge_page()) {
         (HugePages::Off, _) => Ok((None, vec![])),
-        (HugePages::Required, Err(why)) => Err(MemoryError::HugePages(why)),
+        (HugePages::Required, Err(why)) => Err(MemoryError::HugePages(why.to_string())),
         (_, Ok(size)) => Ok((Some(size), vec![])),
         (HugePages::Auto, Err(why)) if any_large => Ok((None, vec![format!("no huge pages: {why}")])),
         (HugePages::Auto, Err(_)) => Ok((None, vec![])),
@@ -441,6 +472,20 @@ mod tests {
     }
 
     #[test]
+    fn what_a_table_needs_is_known_before_it_is_made() {
+        let large =
+            vec![ArraySpec::new("obs", DType::U8, [1 << 20]), ArraySpec::new("nothing", DType::U8, [0])];
+        let huge_page = pages::shared_huge_page().ok();
+        for spec in [spec(), TableSpec { arrays: large, ..spec() }] {
+            let store = Store::create(&spec, &governor(), 1, 1, |_| ()).unwrap();
+            let needs = Store::needs(&spec, huge_page).unwrap();
+            assert_eq!(needs.bytes, store.committed_bytes());
+            assert_eq!(needs.file_bytes, store.layout.bytes());
+            assert!(Store::needs(&spec, Some(2 << 20)).unwrap().bytes >= needs.bytes);
+        }
+    }
+
+    #[test]
     fn a_table_past_the_budget_is_refused_and_costs_nothing() {
         let governor = Arc::new(MemoryGovernor::new(1 << 20, 64 << 10));
         let big = TableSpec { capacity: 1 << 12, max_capacity: 1 << 12, ..spec() };
@@ -460,7 +505,7 @@ mod tests {
         let error = match (Store::create(&large, &governor(), 1, 1, |_| ()), pages::shared_huge_page()) {
             (Ok(store), Ok(_)) => return assert_eq!(store.pages().huge_bytes, 12 << 20),
             (Err(error), Err(why)) => {
-                assert!(error.to_string().contains(&why), "{error}");
+                assert!(error.to_string().contains(&why.to_string()), "{error}");
                 error
             }
             // The machine allows them and has none left.

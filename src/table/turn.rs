@@ -1,4 +1,5 @@
-//! Whose turn it is to register a table's memory with CUDA, or to unregister it.
+//! Whose turn it is to register a table's memory with CUDA. Unregistering takes no turn: it is what a `Drop` does, which
+//! must not wait, and it pins nothing.
 //!
 //! ```text
 //!          begin, and it is free                        leave

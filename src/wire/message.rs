@@ -185,7 +185,7 @@ pub enum Call {
         /// Table and sequence of the last row of the page before.
         after: Option<(TableId, BlockSeq)>,
     },
-    /// This reader wants to register its mapping with CUDA, or to unregister it. Answered when it is its turn: at most
+    /// This reader wants to register its mapping with CUDA. Answered when it is its turn: at most
     /// one member of a table has it, and the others wait in the order in which they asked.
     BeginPin {
         /// The reader.
@@ -210,7 +210,7 @@ pub struct PinReport {
     pub registrations: u32,
     /// Path and version of the library; of a longer text [`MAX_LIBRARY`] bytes are kept.
     pub library: String,
-    /// Whether they are mapped read-only.
+    /// Whether the device may only read them.
     pub read_only: bool,
 }
 

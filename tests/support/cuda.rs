@@ -20,8 +20,8 @@ impl Loaded {
         Ok(Self { library })
     }
 
-    /// A function by its name; each caller in this file names its type as CUDA's headers do.
-    fn function<F: Copy>(&self, name: &str) -> F {
+    /// A function by its name; each caller names its type as CUDA's headers do.
+    pub fn function<F: Copy>(&self, name: &str) -> F {
         // SAFETY: the caller names the function's own type.
         *unsafe { self.library.get::<F>(name) }.unwrap_or_else(|error| panic!("{name}: {error}"))
     }

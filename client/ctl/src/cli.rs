@@ -23,6 +23,7 @@ pub const EXAMPLES: &str = "  echoctl status
   echoctl table create rollouts --batch-size 256 --capacity 8 --array obs:float32:4 --array reward:float32
   echoctl why rollouts
   echoctl watch --interval 5s
+  echoctl doctor --config /etc/echo/echod.toml
   echoctl --json table list | jq '.tables[] | select(.samples.pending > 0) | .name'";
 
 /// What the help ends with.
@@ -102,6 +103,16 @@ pub enum Command {
     /// A daemon that goes away is said to be gone and tried again. A table, or a daemon, that is new since the look
     /// before has no rates yet.
     Watch(Watch),
+    /// What this machine can do for echo, and why not; works without a daemon
+    ///
+    /// Looks at CUDA, memory, NUMA nodes and control groups, the kernel, the socket and the daemon behind it, and at the
+    /// configuration that echod would load, as this user and in this environment. It changes nothing and makes no
+    /// context on a GPU.
+    ///
+    /// It exits with 0 if all that is asked for would work, else with 1, also where that cannot be known. The
+    /// configuration asks for what it calls required, for tables that fit, and for CUDA where an access list gives
+    /// somebody the role pin; --pin asks for CUDA too. What nobody asks for is told and does not count.
+    Doctor(Doctor),
     /// What is being waited for at a table, who holds it up, and since when
     Why {
         /// The table's name
@@ -201,6 +212,26 @@ pub struct Watch {
     /// End after so many looks; the exit code is that of the last [default: never]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
+}
+
+/// What to look at, and what to ask for.
+#[derive(Args, Debug, Default)]
+pub struct Doctor {
+    /// The configuration file that echod would be given [default: the one that it would find]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+
+    /// Ask for page-locking for CUDA, whatever the configuration asks for
+    #[arg(long)]
+    pub pin: bool,
+
+    /// Use this CUDA runtime and look for no other
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub cudart: Option<PathBuf>,
+
+    /// A directory of NVIDIA's packages, such as .../site-packages/nvidia; once for each
+    #[arg(long = "vendor-root", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub vendor_roots: Vec<PathBuf>,
 }
 
 /// What to ask about leases.

@@ -7,6 +7,8 @@ use echo_client::message::{ClientRow, LeaseRow, Status, TableDetails, TableRow, 
 use echo_client::{AccessList, Client, ConnectOptions, TableSpec};
 
 use crate::cli::{self, Command, Connect, Create};
+use crate::doctor::{self, Report, Verdict};
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::{json, view, watch};
 
@@ -23,6 +25,7 @@ pub enum Answer {
     Clients(Vec<ClientRow>),
     Why { table: String, waits: Vec<Wait> },
     Leases(Vec<LeaseRow>),
+    Doctor(Report),
 }
 
 impl Answer {
@@ -30,13 +33,21 @@ impl Answer {
     pub fn render(&self, json: bool) -> String {
         if json { format!("{:#}\n", json::answer(self)) } else { view::answer(self) }
     }
+
+    /// How the command ends that found this.
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Doctor(report) if report.verdict() != Verdict::Works => Exit::No,
+            _ => Exit::Done,
+        }
+    }
 }
 
-/// Does what was asked, and prints what came of it.
+/// Does what was asked, prints what came of it, and says how that ends.
 ///
 /// # Errors
 /// If no daemon answers, it refuses, or the answer cannot be printed.
-pub fn run(command: &Command, connect: &Connect, json: bool) -> Result<(), Failure> {
+pub fn run(command: &Command, connect: &Connect, json: bool) -> Result<Exit, Failure> {
     let client = || self::client(connect);
     let answer = match command {
         Command::Status => status(connect.socket.as_deref(), connect)?,
@@ -71,9 +82,11 @@ pub fn run(command: &Command, connect: &Connect, json: bool) -> Result<(), Failu
             Answer::Leases(client()?.list_leases(table.as_deref())?)
         }
         Command::Why { table } => Answer::Why { table: table.clone(), waits: client()?.why(table)? },
-        Command::Watch(watch) => return watch::run(watch, connect, json),
+        Command::Watch(watch) => return watch::run(watch, connect, json).map(|()| Exit::Done),
+        Command::Doctor(doctor) => Answer::Doctor(doctor::examine(doctor, connect)),
     };
-    print(&answer.render(json))
+    print(&answer.render(json))?;
+    Ok(answer.exit())
 }
 
 /// A connection.

@@ -11,7 +11,7 @@ use echo_client::message::RefusalKind;
 pub enum Exit {
     /// It is done, or the question is answered.
     Done = 0,
-    /// The daemon said no: there is no such table, or there cannot be one.
+    /// The answer is no: there is no such table, there cannot be one, or what `doctor` was asked about would not work.
     No = 1,
     /// `EX_USAGE`: the command line cannot be understood.
     Usage = 64,
@@ -33,7 +33,10 @@ impl Exit {
     /// All of them, with what the help says of each.
     pub const ALL: [(Self, &'static str); 9] = [
         (Self::Done, "done, or answered"),
-        (Self::No, "the daemon said no: there is no such table, or there cannot be one"),
+        (
+            Self::No,
+            "the answer is no: there is no such table, there cannot be one, or 'doctor' found what would not work",
+        ),
         (Self::Usage, "the command line is wrong"),
         (Self::Unavailable, "no daemon answers"),
         (Self::Software, "the daemon or this command failed"),

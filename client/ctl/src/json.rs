@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cli;
 use crate::commands::Answer;
+use crate::doctor::Section;
 use crate::watch::rates::{Look, Rates};
 
 /// The version of what is printed.
@@ -35,6 +36,10 @@ pub fn answer(answer: &Answer) -> Value {
             "waits": waits.iter().map(wait).collect::<Vec<_>>(),
         }),
         Answer::Leases(rows) => json!({ "leases": rows.iter().map(lease).collect::<Vec<_>>() }),
+        Answer::Doctor(report) => json!({
+            "verdict": report.verdict().name(),
+            "sections": report.sections.iter().map(section).collect::<Vec<_>>(),
+        }),
     };
     object["schema"] = SCHEMA.into();
     object
@@ -220,6 +225,19 @@ fn lease(row: &LeaseRow) -> Value {
         "state": lease_state(row.state),
         "for_ms": row.for_ms,
     })
+}
+
+fn section(section: &Section) -> Value {
+    let checks = section.checks.iter().map(|check| {
+        json!({
+            "name": check.name,
+            "state": check.state.name(),
+            "found": check.found,
+            "advice": check.advice,
+            "required": check.required,
+        })
+    });
+    json!({ "name": section.name, "title": section.title, "checks": checks.collect::<Vec<_>>() })
 }
 
 /// What a reader can do with its batch, in a word.

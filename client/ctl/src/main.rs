@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         }
     };
     match commands::run(&cli.command, &cli.connect, cli.json) {
-        Ok(()) => Exit::Done.into(),
+        Ok(exit) => exit.into(),
         Err(failure) if failure.is_unread() => Exit::Done.into(),
         Err(failure) => {
             // As above.

@@ -103,11 +103,11 @@ fn a_turn_that_does_not_come_in_time_is_given_up_and_comes_too_late_without_harm
 fn giving_up_says_again_what_is_registered() {
     let (connection, daemon) = Played::greeted();
     let ending = connection.clone();
-    let ending = std::thread::spawn(move || ending.end_pin(READER, Some(report())));
+    let ending = std::thread::spawn(move || ending.end_pin(READER, report()));
     let (id, call) = daemon.hears_call();
     assert_eq!(call, Call::EndPin { member: READER, pinned: Some(report()) });
     daemon.answers(id, Answer::Done);
-    ending.join().unwrap().unwrap();
+    ending.join().unwrap();
     assert!(matches!(connection.begin_pin(READER, Duration::ZERO), Err(Error::TimedOut { .. })));
     assert_eq!(daemon.hears_call().1, Call::BeginPin { member: READER });
     assert_eq!(daemon.hears_call().1, Call::EndPin { member: READER, pinned: Some(report()) });

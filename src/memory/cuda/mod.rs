@@ -5,7 +5,7 @@
 //! physical memory outlives its mappings: in a pool, or in another process.
 //!
 //! 1. [`api`]: the driver's calls, found at run time. [`error`]: what it says when it refuses, and what to do.
-//! 2. [`device`]: one GPU, by its UUID.
+//! 2. [`device`]: one GPU, by its UUID. [`survey`]: all of them, for people.
 //! 3. [`handle`]: one block of its memory. [`pool`]: the blocks of one account.
 //! 4. [`backing`]: addresses with blocks behind them. [`imported`]: the same with blocks of another process.
 //!
@@ -49,6 +49,7 @@ pub mod error;
 pub mod handle;
 pub mod imported;
 pub mod pool;
+pub mod survey;
 
 pub use api::CudaDriverApi;
 pub use backing::{CudaBacking, CudaReservation};

@@ -88,6 +88,11 @@ fn echoctl() -> String {
             (SOCKET_VARIABLE.to_owned(), "The daemon's socket. --socket is stronger."),
             ("XDG_RUNTIME_DIR".to_owned(), "Where the socket of a user's daemon is."),
             (
+                "ECHO_CUDART, ECHO_CUDA_VENDOR_ROOTS".to_owned(),
+                "A CUDA runtime, and directories of NVIDIA's packages, for 'echoctl doctor' as for trainers. Its --cudart is \
+                 stronger; its --vendor-root comes first. The variables of echod(8) say what it would configure.",
+            ),
+            (
                 "TERM".to_owned(),
                 "If it is dumb or not set, 'echoctl watch' appends lines instead of drawing over those before. Nothing \
                  is printed in colour.",

@@ -1,6 +1,7 @@
 //! Answers for people.
 
 mod client;
+mod doctor;
 mod lease;
 mod printable;
 mod quantity;
@@ -11,6 +12,7 @@ mod why;
 
 use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
 pub(crate) use printable::printable;
+pub(crate) use quantity::bytes;
 
 use crate::commands::Answer;
 
@@ -35,6 +37,7 @@ pub fn answer(answer: &Answer) -> String {
         Answer::Why { table, waits } => why::show(table, waits),
         Answer::Leases(rows) if rows.is_empty() => "no reader holds a batch".into(),
         Answer::Leases(rows) => lease::list(rows),
+        Answer::Doctor(report) => doctor::show(report),
     };
     text + "\n"
 }

@@ -20,6 +20,7 @@ use echo::memory::cuda::{
     CudaDevice, CudaDriverApi, CudaError, CudaPool, DeviceUuid, ExportedBlock, ImportedBacking, PoolOptions,
 };
 use echo::memory::{Account, CudaBacking, MemoryError, MemoryGovernor, VirtualBacking, VirtualBuffer};
+use echo::wire::message::MAX_DESCRIPTORS;
 use echo::wire::socket::{self, Received, Sent};
 use fakes::Tree;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -138,29 +139,39 @@ fn read(buffer: &VirtualBuffer<impl VirtualBacking>, offset: usize) -> u64 {
     unsafe { ((buffer.base() + offset) as *const u64).read_volatile() }
 }
 
+/// In packets of as many descriptors as one has room for, each of which says whether another belongs to it.
 fn send(uuid: DeviceUuid, blocks: &[ExportedBlock]) {
     let bytes = blocks.first().map_or(0, |block| block.bytes);
-    let message = [&uuid.to_bytes()[..], &bytes.to_le_bytes()].concat();
-    let fds: Vec<BorrowedFd<'_>> = blocks.iter().map(|block| block.fd.as_fd()).collect();
-    assert_eq!(socket::send(std::io::stdin().as_fd(), &message, &fds).unwrap(), Sent::Done);
+    let (mut rest, mut is_first) = (blocks, true);
+    while is_first || !rest.is_empty() {
+        let (now, later) = rest.split_at(rest.len().min(MAX_DESCRIPTORS));
+        let message = [&uuid.to_bytes()[..], &bytes.to_le_bytes(), &[u8::from(!later.is_empty())]].concat();
+        let fds: Vec<BorrowedFd<'_>> = now.iter().map(|block| block.fd.as_fd()).collect();
+        assert_eq!(socket::send(std::io::stdin().as_fd(), &message, &fds).unwrap(), Sent::Done);
+        (rest, is_first) = (later, false);
+    }
 }
 
 /// What the other side sent; None if it is gone.
 fn receive() -> Option<(DeviceUuid, Vec<ExportedBlock>)> {
-    let (deadline, mut buffer) = (Instant::now() + LONG, [0; 64]);
-    assert!(
-        socket::wait_readable(std::io::stdin().as_fd(), deadline).unwrap(),
-        "the other side says nothing"
-    );
-    match socket::receive(std::io::stdin().as_fd(), &mut buffer).unwrap() {
-        Received::Packet(packet) => {
-            let device = DeviceUuid::from_bytes(buffer[..16].try_into().unwrap());
-            let bytes = u64::from_le_bytes(buffer[16..24].try_into().unwrap());
-            let blocks = packet.descriptors.into_iter().map(|fd| ExportedBlock { fd, bytes, device });
-            Some((device, blocks.collect()))
+    let (deadline, mut buffer, mut blocks) = (Instant::now() + LONG, [0; 64], Vec::new());
+    loop {
+        assert!(
+            socket::wait_readable(std::io::stdin().as_fd(), deadline).unwrap(),
+            "the other side says nothing"
+        );
+        let packet = match socket::receive(std::io::stdin().as_fd(), &mut buffer).unwrap() {
+            Received::Packet(packet) => packet,
+            Received::Closed => return None,
+            Received::WouldBlock => panic!("it was readable"),
+        };
+        assert!(!packet.descriptors_lost, "there is room for as many as are sent");
+        let device = DeviceUuid::from_bytes(buffer[..16].try_into().unwrap());
+        let bytes = u64::from_le_bytes(buffer[16..24].try_into().unwrap());
+        blocks.extend(packet.descriptors.into_iter().map(|fd| ExportedBlock { fd, bytes, device }));
+        if buffer[24] == 0 {
+            return Some((device, blocks));
         }
-        Received::Closed => None,
-        Received::WouldBlock => panic!("it was readable"),
     }
 }
 

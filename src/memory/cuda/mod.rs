@@ -26,8 +26,9 @@
 //!   shrink_to or drop
 //! ```
 //!
-//! Descriptors travel as `SCM_RIGHTS` (see [`wire::socket`](crate::wire::socket)), in the order of their offsets; how
-//! the bytes beside them name UUID and size is the protocol's business. Each descriptor and each import holds the
+//! Descriptors travel as `SCM_RIGHTS`, in the order of their offsets. [`wire::socket`](crate::wire::socket) carries
+//! [two a packet](crate::wire::message::MAX_DESCRIPTORS), so a growth of many blocks is many packets; how the bytes beside
+//! them name UUID and size is the protocol's business. Each descriptor and each import holds the
 //! memory for itself: whoever dies takes nothing from the other, and the memory is free when the last has let go. The
 //! exporter answers for it to the governor. So it keeps a block until every importer has said that it unmapped it, or
 //! is gone; and a block that was exported is never used for something else.

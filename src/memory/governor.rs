@@ -221,6 +221,9 @@ impl MemoryLease {
     /// # Errors
     /// If a budget does not allow it; the lease is then as before.
     pub fn grow(&mut self, bytes: u64) -> Result<(), BudgetError> {
+        if bytes == 0 {
+            return Ok(());
+        }
         self.account.governor.take(&self.account, bytes)?;
         self.bytes += bytes;
         Ok(())
@@ -229,6 +232,10 @@ impl MemoryLease {
     /// Gives some back.
     pub fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
+        if bytes == 0 {
+            // Not even the lock: in a forked child another thread of the parent may hold it for ever.
+            return;
+        }
         self.account.governor.give_back(&self.account, bytes);
         self.bytes -= bytes;
     }

@@ -55,6 +55,8 @@ pub struct CudaReservation {
     mapped: BTreeMap<usize, PhysicalHandle>,
     /// Where blocks go that are not mapped any more. None: they are released.
     pool: Option<CudaPool>,
+    /// Something is mapped that is not in `mapped`: a failure could not be undone.
+    stuck: bool,
     birthplace: Birthplace,
 }
 
@@ -67,7 +69,12 @@ impl CudaReservation {
     ) -> Result<Self, CudaError> {
         let start = device.api().reserve(bytes, device.granularity())?;
         let (device, mapped) = (device.clone(), BTreeMap::new());
-        Ok(Self { device, start, bytes, block, mapped, pool, birthplace: Birthplace::here() })
+        Ok(Self { device, start, bytes, block, mapped, pool, stuck: false, birthplace: Birthplace::here() })
+    }
+
+    /// Whether blocks can still be mapped here: not where one was left behind.
+    pub(super) const fn check(&self) -> Result<(), CudaError> {
+        if self.stuck { Err(CudaError::Stuck) } else { Ok(()) }
     }
 
     /// The first address, on the device.
@@ -83,23 +90,28 @@ impl CudaReservation {
         self.start + offset as u64
     }
 
-    /// Maps blocks one behind the other. On an error none of them is, and they are returned.
+    /// Maps blocks one behind the other. On an error none of them is, and they are returned; but for those that could
+    /// not be unmapped again, after which nothing can be mapped here any more (see `check`).
     ///
     /// # Safety
-    /// Nothing is mapped there.
+    /// Nothing of the part was mapped and not unmapped again.
     pub(super) unsafe fn map(
         &mut self,
         offset: usize,
         blocks: Vec<PhysicalHandle>,
     ) -> Result<(), (CudaError, Vec<PhysicalHandle>)> {
+        if let Err(error) = self.check() {
+            return Err((error, blocks));
+        }
         let bytes = blocks.len() * self.block;
         let start = self.part(offset, bytes);
         let at = |i: usize| start + (i * self.block) as u64;
         let (mut mapped, mut failed) = (0, None);
         for (i, block) in blocks.iter().enumerate() {
             assert_eq!(block.bytes(), self.block, "all blocks are of one size");
-            // SAFETY: part of our reservation (checked by `part`), where nothing is mapped, as the caller says; the
-            // handle is ours and not released.
+            // SAFETY: part of our reservation (checked by `part`), where nothing is mapped: nothing that the caller
+            // knows of, as it says, and nothing that was left behind (checked above). The handle is ours and not
+            // released.
             if let Err(error) = unsafe { self.device.api().map(at(i), self.block, block.number()) } {
                 failed = Some(error);
                 break;
@@ -119,6 +131,7 @@ impl CudaReservation {
             // SAFETY: mapped above as a whole, and given to nobody.
             if i < mapped && unsafe { self.device.api().unmap(at(i), self.block) }.is_err() {
                 block.abandon();
+                self.stuck = true;
             } else {
                 returned.push(block);
             }
@@ -166,30 +179,31 @@ impl Drop for CudaReservation {
         if self.birthplace.is_elsewhere() {
             return;
         }
-        let (mut blocks, mut empty) = (Vec::with_capacity(self.mapped.len()), true);
+        let mut blocks = Vec::with_capacity(self.mapped.len());
         for (offset, block) in std::mem::take(&mut self.mapped) {
             // SAFETY: mapped as a whole by `map`; whoever took addresses of it holds it, and has synchronised with the
             // device, as the module says.
             match unsafe { self.device.api().unmap(self.start + offset as u64, self.block) } {
                 Ok(()) => blocks.push(block),
                 Err(_) => {
-                    empty = false;
+                    self.stuck = true;
                     block.abandon();
                 }
             }
         }
         self.let_go(blocks);
-        if empty {
-            // SAFETY: reserved by `new` for so many bytes; everything in it was unmapped above. Should it fail, then
-            // addresses are lost, of which there are plenty.
+        if !self.stuck {
+            // SAFETY: reserved by `new` for so many bytes; everything that was ever mapped in it was unmapped, by
+            // `unmap`, by `map` when it failed, or above. Should it fail, then addresses are lost, of which there are
+            // plenty.
             let _ = unsafe { self.device.api().free(self.start, self.bytes) };
         }
     }
 }
 
 // SAFETY: the base is the reservation's start, which does not move. `commit` maps blocks over the part, which the
-// device can read and write; what fails is undone, and a block that cannot be unmapped again is never used for anything
-// else. `release` unmaps the part in one call, which fails as a whole.
+// device can read and write; what fails is undone. A block that cannot be unmapped again is never used for anything
+// else, and its reservation never commits again. `release` unmaps the part in one call, which fails as a whole.
 unsafe impl VirtualBacking for CudaBacking {
     type Reservation = CudaReservation;
 
@@ -214,6 +228,8 @@ unsafe impl VirtualBacking for CudaBacking {
         offset: usize,
         bytes: usize,
     ) -> Result<(), MemoryError> {
+        // Before blocks are created for it.
+        reservation.check()?;
         let blocks = self.pool.take(bytes / self.pool.block_bytes())?;
         // SAFETY: nothing of the part is committed, as the caller says.
         unsafe { reservation.map(offset, blocks) }.map_err(|(error, blocks)| {

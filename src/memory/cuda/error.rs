@@ -36,7 +36,7 @@ pub enum CudaError {
     )]
     NotCommitted { from: usize, to: usize, block: usize },
     #[error(
-        "blocks of {block} bytes do not suit device {uuid}, which takes powers of two from {granularity} on"
+        "blocks of {block} bytes do not suit device {uuid}, which takes powers of two from {granularity} to a TiB"
     )]
     BlockSize { block: u64, uuid: DeviceUuid, granularity: usize },
     #[error("the block that was received is of {got} bytes where blocks of {block} were announced")]
@@ -47,6 +47,11 @@ pub enum CudaError {
         "{asked} more bytes were asked for where {there} were imported: import the exporter's next blocks first"
     )]
     NotImported { asked: usize, there: usize },
+    #[error(
+        "these device addresses cannot grow any more: when growing failed before, a block could not be unmapped again; \
+         drop the buffer, and make another"
+    )]
+    Stuck,
     #[error("the descriptor of device memory cannot be kept from children")]
     Descriptor(#[source] std::io::Error),
 }

@@ -14,6 +14,9 @@ use crate::memory::cuda::error::CudaError;
 use crate::memory::cuda::handle::{ExportedBlock, PhysicalHandle};
 use crate::memory::error::MemoryError;
 
+/// More than a device has. What a peer says that it has is multiplied, and must not overflow.
+const LARGEST_BLOCK: usize = 1 << 40;
+
 /// Device memory that another process exported. Its clones have one queue: a buffer gets one, and another takes in
 /// what arrives. One buffer has one queue.
 #[derive(Clone, Debug)]
@@ -24,13 +27,13 @@ pub struct ImportedBacking {
 }
 
 impl ImportedBacking {
-    /// For blocks of that size, on that device: what the exporter says about its blocks.
+    /// For blocks of that size (a TiB at most), on that device: what the exporter says about its blocks.
     ///
     /// # Errors
     /// If the device has no blocks of that size.
     pub fn new(device: CudaDevice, block_bytes: u64) -> Result<Self, CudaError> {
         let granularity = device.granularity();
-        let fits = |block: &usize| block.is_power_of_two() && *block >= granularity;
+        let fits = |block: &usize| block.is_power_of_two() && (granularity..=LARGEST_BLOCK).contains(block);
         match usize::try_from(block_bytes).ok().filter(fits) {
             Some(block) => Ok(Self { device, block, waiting: Arc::default() }),
             None => Err(CudaError::BlockSize { block: block_bytes, uuid: device.uuid(), granularity }),
@@ -52,7 +55,7 @@ impl ImportedBacking {
 
     /// Bytes that were imported and that the buffer has not grown over.
     pub fn waiting_bytes(&self) -> usize {
-        self.waiting().len() * self.block
+        self.waiting().len().saturating_mul(self.block)
     }
 
     fn waiting(&self) -> MutexGuard<'_, VecDeque<PhysicalHandle>> {
@@ -62,8 +65,8 @@ impl ImportedBacking {
 }
 
 // SAFETY: the base is the reservation's start, which does not move. `commit` maps blocks over the part, which the
-// device can read and write; what fails is undone, and the blocks wait again in their order. `release` unmaps the part
-// in one call, which fails as a whole.
+// device can read and write; what fails is undone, and the blocks wait again in their order. If one cannot be unmapped
+// again, its reservation never commits again. `release` unmaps the part in one call, which fails as a whole.
 unsafe impl VirtualBacking for ImportedBacking {
     type Reservation = CudaReservation;
 
@@ -85,16 +88,26 @@ unsafe impl VirtualBacking for ImportedBacking {
         offset: usize,
         bytes: usize,
     ) -> Result<(), MemoryError> {
-        let mut waiting = self.waiting();
-        let there = waiting.len() * self.block;
-        if bytes > there {
-            return Err(CudaError::NotImported { asked: bytes, there }.into());
-        }
-        let blocks = waiting.drain(..bytes / self.block).collect();
+        reservation.check()?;
+        // The driver's time is spent without the lock: meanwhile others arrive, behind these.
+        let blocks = {
+            let mut waiting = self.waiting();
+            let there = waiting.len().saturating_mul(self.block);
+            if bytes > there {
+                return Err(CudaError::NotImported { asked: bytes, there }.into());
+            }
+            waiting.drain(..bytes / self.block).collect()
+        };
         // SAFETY: nothing of the part is committed, as the caller says.
         unsafe { reservation.map(offset, blocks) }.map_err(|(error, blocks)| {
-            for block in blocks.into_iter().rev() {
-                waiting.push_front(block);
+            let mut waiting = self.waiting();
+            if reservation.check().is_ok() {
+                for block in blocks.into_iter().rev() {
+                    waiting.push_front(block);
+                }
+            } else {
+                // One is missing among them, so none that comes behind it is where its exporter has it.
+                waiting.clear();
             }
             error.into()
         })

@@ -31,13 +31,14 @@ struct Mapping {
 #[derive(Default)]
 struct Stub {
     calls: BTreeMap<&'static str, u32>,
-    /// The call, how many of it still succeed, and what comes then.
-    failing: Option<(&'static str, u32, Code)>,
+    /// Calls, how many of each still succeed, and what comes then. Of two of a kind the first comes first.
+    failing: Vec<(&'static str, u32, Code)>,
     lacking: Option<c_int>,
     last: u64,
     /// Memory by handle.
     handles: BTreeMap<u64, u64>,
     properties: BTreeMap<u64, AllocationProp>,
+    sizes: BTreeMap<u64, usize>,
     reserved: BTreeMap<u64, usize>,
     mapped: BTreeMap<u64, Mapping>,
 }
@@ -76,14 +77,24 @@ pub(super) fn calls(symbol: &str) -> u32 {
     with(|stub| stub.calls.get(symbol).copied().unwrap_or(0))
 }
 
-/// Fails the call after `skip` more of them, once.
+/// Fails the call after `skip` more of them, once. Beside what is to fail already.
 pub(super) fn fail(symbol: &'static str, skip: u32, code: Code) {
-    with(|stub| stub.failing = Some((symbol, skip, code)));
+    with(|stub| stub.failing.push((symbol, skip, code)));
 }
 
-/// Whether the call that was to fail came.
+/// Whether all calls came that were to fail.
 pub(super) fn has_failed() -> bool {
-    with(|stub| stub.failing.is_none())
+    with(|stub| stub.failing.is_empty())
+}
+
+/// Nothing is to fail any more.
+pub(super) fn fail_no_more() {
+    with(|stub| stub.failing.clear());
+}
+
+/// Forgets everything, as for a test that follows one which failed.
+pub(super) fn reset() {
+    with(|stub| *stub = Stub::default());
 }
 
 /// From now on no device has that attribute.
@@ -110,14 +121,11 @@ pub(super) fn memory_at(address: usize) -> Option<u64> {
 fn enter(symbol: &'static str, run: impl FnOnce(&mut Stub) -> Result<(), Code>) -> Code {
     with(|stub| {
         *stub.calls.entry(symbol).or_default() += 1;
-        match &mut stub.failing {
-            Some((failing, 0, code)) if *failing == symbol => {
-                let code = *code;
-                stub.failing = None;
-                return code;
+        if let Some(i) = stub.failing.iter().position(|(failing, ..)| *failing == symbol) {
+            match stub.failing[i].1.checked_sub(1) {
+                Some(skip) => stub.failing[i].1 = skip,
+                None => return stub.failing.remove(i).2,
             }
-            Some((failing, skip, _)) if *failing == symbol => *skip -= 1,
-            _ => {}
         }
         run(stub).err().unwrap_or(0)
     })
@@ -131,6 +139,7 @@ impl Stub {
 
     /// The mappings that fill the range, if they do.
     fn whole(&self, address: u64, bytes: usize) -> Result<Vec<u64>, Code> {
+        check(bytes > 0)?;
         let (mut at, end) = (address, address + bytes as u64);
         let mut found = Vec::new();
         while at < end {
@@ -275,13 +284,18 @@ extern "C" fn create(
         let (number, memory) = (stub.next(), stub.next());
         stub.handles.insert(number, memory);
         stub.properties.insert(memory, prop);
+        stub.sizes.insert(memory, bytes);
         put(handle, HandleNumber(number));
         Ok(())
     })
 }
 
 extern "C" fn release(handle: HandleNumber) -> Code {
-    enter("cuMemRelease", |stub| check(stub.handles.remove(&handle.0).is_some()))
+    enter("cuMemRelease", |stub| {
+        // The real one leaves it undefined, so nothing may come of it here: this ends the process.
+        assert!(stub.handles.remove(&handle.0).is_some(), "{handle:?} is none, or was released before");
+        Ok(())
+    })
 }
 
 extern "C" fn map(
@@ -300,6 +314,7 @@ extern "C" fn map(
         let before = stub.mapped.range(..end).next_back();
         check(before.is_none_or(|(start, mapping)| start + mapping.bytes as u64 <= address))?;
         let memory = *stub.handles.get(&handle.0).ok_or(INVALID_VALUE)?;
+        check(bytes <= stub.sizes[&memory])?;
         stub.mapped.insert(address, Mapping { bytes, memory, accessible: false });
         Ok(())
     })

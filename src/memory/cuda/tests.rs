@@ -210,6 +210,60 @@ fn memory_that_cannot_be_unmapped_or_released_stays_charged() {
     assert_eq!(stub::left(), Left { handles: 2, mappings: 1, reservations: 1 });
 }
 
+/// What is mapped of it for good is not forgotten: its addresses are neither given back nor mapped over.
+#[test]
+fn a_buffer_whose_failure_could_not_be_undone_never_grows_again() {
+    let bench = Bench::new(16, 4);
+    let mut buffer = bench.buffer().unwrap();
+    buffer.grow_to(2 * BLOCK).unwrap();
+    let there = memory(buffer.base(), 2 * BLOCK);
+    stub::fail("cuMemMap", 2, OUT_OF_MEMORY);
+    stub::fail("cuMemUnmap", 0, INVALID_VALUE);
+    let error = buffer.grow_to(6 * BLOCK).unwrap_err();
+    assert!(stub::has_failed() && matches!(&error, MemoryError::Cuda(CudaError::Driver(_))), "{error}");
+    // The third of the new ones is mapped for good, and charged.
+    assert_eq!((buffer.committed(), bench.used()), (2 * BLOCK, 3 * BLOCK));
+    let left = Left { handles: 3, mappings: 3, reservations: 1 };
+    assert_eq!(stub::left(), left);
+    let calls = stub::calls("cuMemMap");
+    for blocks in [3, 6] {
+        let error = buffer.grow_to(blocks * BLOCK).unwrap_err();
+        assert!(matches!(&error, MemoryError::Cuda(CudaError::Stuck)), "{error}");
+    }
+    assert_eq!((stub::calls("cuMemMap"), stub::left(), bench.used()), (calls, left, 3 * BLOCK));
+    assert_eq!(memory(buffer.base(), 2 * BLOCK), there, "what it had it has");
+    shrink(&mut buffer, BLOCK);
+    assert_eq!((bench.pool.idle_bytes(), bench.used()), (BLOCK, 3 * BLOCK));
+    drop(buffer);
+    assert_eq!(stub::calls("cuMemAddressFree"), 0);
+    bench.pool.trim();
+    assert_eq!((stub::left(), bench.used()), (Left { handles: 1, mappings: 1, reservations: 1 }, BLOCK));
+    bench.buffer().unwrap().grow_to(2 * BLOCK).expect("another buffer");
+}
+
+#[test]
+fn an_importer_whose_failure_could_not_be_undone_never_grows_again() {
+    let bench = Bench::new(16, 0);
+    let mut ours = bench.buffer().unwrap();
+    ours.grow_to(5 * BLOCK).unwrap();
+    let incoming = importer(0);
+    let mut theirs = VirtualBuffer::new(incoming.clone(), MAX, Account::nobody()).unwrap();
+    let mut blocks = ours.export(0..5 * BLOCK).unwrap().into_iter();
+    let mut import = |count| blocks.by_ref().take(count).for_each(|block| incoming.import(block).unwrap());
+    import(4);
+    stub::fail("cuMemMap", 2, OUT_OF_MEMORY);
+    stub::fail("cuMemUnmap", 0, INVALID_VALUE);
+    theirs.grow_to(3 * BLOCK).unwrap_err();
+    assert!(stub::has_failed());
+    assert_eq!(incoming.waiting_bytes(), 0, "where one is missing, what follows is of no use");
+    import(1);
+    let error = theirs.grow_to(BLOCK).unwrap_err();
+    assert!(matches!(&error, MemoryError::Cuda(CudaError::Stuck)), "{error}");
+    drop((theirs, incoming));
+    assert_eq!(stub::calls("cuMemAddressFree"), 0);
+    assert_eq!(stub::left(), Left { handles: 6, mappings: 6, reservations: 2 });
+}
+
 #[test]
 fn what_a_pool_keeps_is_used_again_and_charged_once() {
     let bench = Bench::new(16, 3);
@@ -250,6 +304,25 @@ fn a_budget_refuses_before_anything_is_reserved_or_created() {
     assert!(matches!(error, MemoryError::Budget(_)), "{error}");
     assert_eq!((stub::calls("cuMemCreate"), bench.used()), (10, 10 * BLOCK));
     other.grow_to(6 * BLOCK).unwrap();
+}
+
+#[test]
+fn two_reservations_of_one_backing_have_nothing_in_common() {
+    use crate::memory::VirtualBacking;
+    let bench = Bench::new(16, 0);
+    let backing = CudaBacking::new(bench.pool.clone());
+    let [mut one, mut other] = [(); 2].map(|()| backing.reserve(4 * BLOCK).unwrap());
+    for reservation in [&mut one, &mut other] {
+        // SAFETY: whole blocks inside, where nothing is committed.
+        unsafe { backing.commit(reservation, BLOCK, 2 * BLOCK) }.unwrap();
+    }
+    let [first, second] =
+        [&one, &other].map(|reservation| memory(backing.base(reservation) + BLOCK, 2 * BLOCK));
+    assert!(first.iter().all(|memory| !second.contains(memory)));
+    drop(one);
+    assert_eq!((memory(backing.base(&other) + BLOCK, 2 * BLOCK), bench.used()), (second, 2 * BLOCK));
+    drop(other);
+    assert_eq!((stub::left(), bench.used()), (Left::default(), 0));
 }
 
 #[test]
@@ -345,7 +418,8 @@ fn a_block_that_is_not_what_was_announced_is_refused_and_its_descriptor_closed()
         assert!(error.contains("error 101: this process cannot see that device"), "{error}");
     }
     assert_eq!((stub::left(), open_descriptors()), (left, 0));
-    for block in [0, 3 * GRANULARITY as u64, GRANULARITY as u64 / 2, u64::MAX] {
+    ImportedBacking::new(device(0), 1 << 40).expect("as large as any");
+    for block in [0, 3 * GRANULARITY as u64, GRANULARITY as u64 / 2, 1 << 41, 1 << 63, u64::MAX] {
         assert!(ImportedBacking::new(device(0), block).is_err(), "{block}");
     }
 }
@@ -399,6 +473,7 @@ proptest! {
         keep in 0..4_usize,
         steps in proptest::collection::vec((0..MAX + 2 * BLOCK, 0..8_usize, 0..4_u32), 1..24),
     ) {
+        stub::reset();
         let bench = Bench::new(16, keep);
         let mut buffer = bench.buffer().unwrap();
         let (base, mut model) = (buffer.base(), 0);
@@ -406,7 +481,9 @@ proptest! {
             let kinds = ["cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap"];
             let fault = kinds.get(fault).copied();
             // What is undone is undone by one unmapping each, and no second failure is made here.
-            stub::fail(fault.unwrap_or("none"), if fault == Some("cuMemUnmap") { 0 } else { skip }, OUT_OF_MEMORY);
+            if let Some(fault) = fault {
+                stub::fail(fault, if fault == "cuMemUnmap" { 0 } else { skip }, OUT_OF_MEMORY);
+            }
             let target = bytes.next_multiple_of(BLOCK);
             let result = match target > model {
                 true => buffer.grow_to(bytes),
@@ -414,7 +491,7 @@ proptest! {
                 false => unsafe { buffer.shrink_to(bytes) },
             };
             let hit = stub::has_failed();
-            stub::fail("none", 0, 0);
+            stub::fail_no_more();
             match result {
                 Ok(()) => model = target,
                 Err(MemoryError::Beyond { .. }) => prop_assert!(target > MAX),

@@ -17,12 +17,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use echo::memory::cuda::{
-    CudaDevice, CudaDriverApi, CudaError, CudaPool, DeviceUuid, ExportedBlock, ImportedBacking, PoolOptions,
+    CudaDevice, CudaDriverApi, CudaError, CudaPool, DeviceUuid, ExportedBlock, ImportedBacking, Loan,
+    PoolOptions,
 };
 use echo::memory::{Account, CudaBacking, MemoryError, MemoryGovernor, VirtualBacking, VirtualBuffer};
 use echo::wire::message::MAX_DESCRIPTORS;
 use echo::wire::socket::{self, Received, Sent};
 use fakes::Tree;
+use rustix::io::FdFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
 use support::{Actor, LONG, eventually, say};
@@ -96,6 +98,7 @@ fn load(library: &str) -> CudaDriverApi {
 struct Exporter {
     governor: Arc<MemoryGovernor>,
     buffer: VirtualBuffer<CudaBacking>,
+    loans: Vec<Loan>,
     uuid: DeviceUuid,
 }
 
@@ -109,7 +112,7 @@ impl Exporter {
         let uuid = device.uuid();
         let pool = CudaPool::new(device, account, options);
         let buffer = VirtualBuffer::new(CudaBacking::new(pool), MAX, Account::nobody()).unwrap();
-        Self { governor, buffer, uuid }
+        Self { governor, buffer, loans: Vec::new(), uuid }
     }
 
     /// Grows to so many blocks, writes each new one's number into it, and sends them.
@@ -118,8 +121,18 @@ impl Exporter {
         for block in blocks.clone() {
             write(&self.buffer, block * BLOCK, block as u64);
         }
-        let exported = self.buffer.export(blocks.start * BLOCK..blocks.end * BLOCK).unwrap();
+        let (exported, loan) = self.buffer.export(blocks.start * BLOCK..blocks.end * BLOCK).unwrap();
+        for block in &exported {
+            let flags = rustix::io::fcntl_getfd(&block.fd).unwrap();
+            assert!(flags.contains(FdFlags::CLOEXEC), "no program inherits it");
+        }
         send(self.uuid, &exported);
+        self.loans.push(loan);
+    }
+
+    /// Nobody else has anything of it any more.
+    fn reclaim(&mut self) {
+        self.loans.drain(..).for_each(Loan::reclaimed);
     }
 
     fn used(&self) -> usize {
@@ -239,7 +252,10 @@ fn export_until_all_is_done(api: &CudaDriverApi) {
     assert_eq!(own_files(), [5, 5], "what was exported is closed");
     // SAFETY: the other side has unmapped it, and nobody reads it here.
     unsafe { exporter.buffer.shrink_to(0) }.unwrap();
-    assert_eq!((own_files(), exporter.used()), ([0, 0], 0), "a pool keeps nothing that another process had");
+    assert_eq!(own_files(), [0, 0], "a pool keeps nothing that another process had");
+    assert_eq!(exporter.used(), 5 * BLOCK);
+    exporter.reclaim();
+    assert_eq!(exporter.used(), 0);
     drop(exporter);
     say("nothing is left");
 }
@@ -330,7 +346,9 @@ fn lose_the_importer(api: &CudaDriverApi) {
     );
     // SAFETY: the other side is gone, and nobody reads it here.
     unsafe { exporter.buffer.shrink_to(0) }.unwrap();
-    assert_eq!((own_files(), exporter.used()), ([0, 0], 0));
+    assert_eq!((own_files(), exporter.used()), ([0, 0], 5 * BLOCK), "until its end is known");
+    exporter.reclaim();
+    assert_eq!(exporter.used(), 0);
     exporter.buffer.grow_to(MAX).expect("all of the budget is there again");
     assert_eq!(exporter.used(), MAX);
     let Exporter { governor, buffer, .. } = exporter;
@@ -392,7 +410,7 @@ fn a_block_that_is_smaller_than_announced_is_not_mapped() {
 fn announce_too_much(api: &CudaDriverApi) {
     let mut exporter = Exporter::new(api);
     exporter.buffer.grow_to(BLOCK).unwrap();
-    let mut blocks = exporter.buffer.export(0..BLOCK).unwrap();
+    let (mut blocks, _loan) = exporter.buffer.export(0..BLOCK).unwrap();
     blocks[0].bytes *= 2;
     send(exporter.uuid, &blocks);
     std::thread::sleep(LONG);

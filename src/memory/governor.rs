@@ -90,6 +90,12 @@ impl MemoryGovernor {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Locks it, as a thread does that is at work on it.
+    #[cfg(test)]
+    pub(in crate::memory) fn locked(&self) -> impl Sized {
+        self.used()
+    }
+
     fn take(&self, account: &Account, asked: u64) -> Result<(), BudgetError> {
         let mut used = self.used();
         self.check(account, asked, &used, |total| total)?;
@@ -221,6 +227,9 @@ impl MemoryLease {
     /// # Errors
     /// If a budget does not allow it; the lease is then as before.
     pub fn grow(&mut self, bytes: u64) -> Result<(), BudgetError> {
+        if bytes == 0 {
+            return Ok(());
+        }
         self.account.governor.take(&self.account, bytes)?;
         self.bytes += bytes;
         Ok(())
@@ -229,8 +238,11 @@ impl MemoryLease {
     /// Gives some back.
     pub fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
-        self.account.governor.give_back(&self.account, bytes);
-        self.bytes -= bytes;
+        // An empty lease takes no lock: in a forked child that may never be free.
+        if bytes > 0 {
+            self.account.governor.give_back(&self.account, bytes);
+            self.bytes -= bytes;
+        }
     }
 
     /// Some of it as a lease of its own.
@@ -275,6 +287,17 @@ mod tests {
         drop(first);
         assert_eq!(governor.host_usage().used, 0);
         assert!(governor.used().is_empty());
+    }
+
+    #[test]
+    fn a_lease_of_nothing_leaves_the_governor_alone() {
+        let governor = Arc::new(MemoryGovernor::new(100, 80));
+        let locked = governor.used();
+        let mut lease = Account::host(governor.clone(), 7, "table").lease();
+        lease.grow(0).unwrap();
+        lease.shrink(1);
+        drop(lease);
+        assert!(locked.is_empty(), "no entries without bytes");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::memory::cuda::api::DeviceAddress;
 use crate::memory::cuda::device::CudaDevice;
 use crate::memory::cuda::error::CudaError;
 use crate::memory::cuda::handle::{ExportedBlock, PhysicalHandle};
+use crate::memory::cuda::loan::Loan;
 use crate::memory::cuda::pool::CudaPool;
 use crate::memory::error::MemoryError;
 use crate::memory::fork::Birthplace;
@@ -31,15 +32,16 @@ impl CudaBacking {
 }
 
 impl VirtualBuffer<CudaBacking> {
-    /// The blocks of a part for another process, in the order in which it has to import them. Nothing changes here,
-    /// but that these blocks are never used for something else.
+    /// The blocks of a part for another process, in the order in which it has to import them, and what is lent with
+    /// them. Nothing changes here, but that these blocks are never used for something else, and that they stay charged,
+    /// released or not, until the loan is reclaimed.
     ///
     /// # Errors
     /// If the part is not made of whole blocks that are committed, or there are too many descriptors.
-    pub fn export(&self, part: Range<usize>) -> Result<Vec<ExportedBlock>, MemoryError> {
+    pub fn export(&self, part: Range<usize>) -> Result<(Vec<ExportedBlock>, Loan), MemoryError> {
         match self.reservation() {
             Some(reservation) => Ok(reservation.export(part)?),
-            None => Ok(Vec::new()),
+            None => Ok((Vec::new(), Loan::new(Vec::new()))),
         }
     }
 }
@@ -162,15 +164,19 @@ impl CudaReservation {
         }
     }
 
-    fn export(&self, part: Range<usize>) -> Result<Vec<ExportedBlock>, CudaError> {
+    fn export(&self, part: Range<usize>) -> Result<(Vec<ExportedBlock>, Loan), CudaError> {
         let Range { start: from, end: to } = part;
         let wrong = || CudaError::NotCommitted { from, to, block: self.block };
         if from > to || !from.is_multiple_of(self.block) || !to.is_multiple_of(self.block) {
             return Err(wrong());
         }
-        let blocks =
-            part.step_by(self.block).map(|offset| self.mapped.get(&offset).ok_or_else(wrong)?.export());
-        blocks.collect()
+        let (mut blocks, mut leases) = (Vec::new(), Vec::new());
+        for offset in part.step_by(self.block) {
+            let block = self.mapped.get(&offset).ok_or_else(wrong)?;
+            blocks.push(block.export()?);
+            leases.extend(block.lease());
+        }
+        Ok((blocks, Loan::new(leases)))
     }
 }
 

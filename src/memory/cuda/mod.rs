@@ -6,12 +6,13 @@
 //!
 //! 1. [`api`]: the driver's calls, found at run time. [`error`]: what it says when it refuses, and what to do.
 //! 2. [`device`]: one GPU, by its UUID.
-//! 3. [`handle`]: one block of its memory. [`pool`]: the blocks of one account.
+//! 3. [`handle`]: one block of its memory. [`loan`]: what others may have of it. [`pool`]: the blocks of one account.
 //! 4. [`backing`]: addresses with blocks behind them. [`imported`]: the same with blocks of another process.
 //!
 //! What always holds: memory is created, mapped and given back in blocks of one size, so whatever is a multiple of
 //! the block can be released. Bytes are leased from the governor before a block is created, and given back after
-//! the driver has taken it back: a block whose release fails stays charged.
+//! the driver has taken it back: a block whose release fails stays charged, and so does one that was exported, until the
+//! exporter is told that nobody else has it.
 //!
 //! # Two processes, one device memory
 //!
@@ -19,19 +20,20 @@
 //!   exporter                                        importer
 //!   CudaPool, VirtualBuffer<CudaBacking>            CudaDevice::by_uuid, ImportedBacking::new(device, block)
 //!   grow_to(n)
-//!   export(0..n)        ── UUID, block, fds ──▶     import(block), in order
+//!   export(0..n): a loan ── UUID, block, fds ──▶    import(block), in order
 //!   drop the blocks' descriptors                    grow_to(n); read, write
 //!   grow_to(m), export(n..m)  ── fds ──▶            import, grow_to(m)
 //!   wait for word       ◀── unmapped ───            finish the device's work; shrink_to or drop
-//!   shrink_to or drop
+//!   shrink_to or drop; loan.reclaimed()
 //! ```
 //!
 //! Descriptors travel as `SCM_RIGHTS`, in the order of their offsets. [`wire::socket`](crate::wire::socket) carries
 //! [two a packet](crate::wire::message::MAX_DESCRIPTORS), so a growth of many blocks is many packets; how the bytes beside
 //! them name UUID and size is the protocol's business. Each descriptor and each import holds the
 //! memory for itself: whoever dies takes nothing from the other, and the memory is free when the last has let go. The
-//! exporter answers for it to the governor. So it keeps a block until every importer has said that it unmapped it, or
-//! is gone; and a block that was exported is never used for something else.
+//! exporter answers for it to the governor. So what it shrinks or drops stays charged until it reclaims the
+//! [`Loan`](loan::Loan), which it does when every importer has said that it unmapped it, or is gone; and a block that was
+//! exported is never used for something else.
 //!
 //! # What the caller has to see to
 //!
@@ -48,6 +50,7 @@ pub mod device;
 pub mod error;
 pub mod handle;
 pub mod imported;
+pub mod loan;
 pub mod pool;
 
 pub use api::CudaDriverApi;
@@ -56,6 +59,7 @@ pub use device::{CudaDevice, DeviceUuid};
 pub use error::CudaError;
 pub use handle::ExportedBlock;
 pub use imported::ImportedBacking;
+pub use loan::Loan;
 pub use pool::{CudaPool, PoolOptions};
 
 #[cfg(test)]

@@ -248,7 +248,7 @@ fn an_importer_whose_failure_could_not_be_undone_never_grows_again() {
     ours.grow_to(5 * BLOCK).unwrap();
     let incoming = importer(0);
     let mut theirs = VirtualBuffer::new(incoming.clone(), MAX, Account::nobody()).unwrap();
-    let mut blocks = ours.export(0..5 * BLOCK).unwrap().into_iter();
+    let mut blocks = ours.export(0..5 * BLOCK).unwrap().0.into_iter();
     let mut import = |count| blocks.by_ref().take(count).for_each(|block| incoming.import(block).unwrap());
     import(4);
     stub::fail("cuMemMap", 2, OUT_OF_MEMORY);
@@ -277,9 +277,10 @@ fn what_a_pool_keeps_is_used_again_and_charged_once() {
     assert_eq!((stub::calls("cuMemCreate"), bench.used()), (4, 3 * BLOCK));
     assert!(memory(buffer.base(), 3 * BLOCK).iter().all(|memory| first.contains(memory)));
     shrink(&mut buffer, 0);
-    assert_eq!(bench.pool.trim(), 3 * BLOCK);
-    assert_eq!((stub::left().handles, bench.used()), (0, 0));
-    assert_eq!(bench.pool.trim(), 0);
+    stub::fail("cuMemRelease", 1, INVALID_VALUE);
+    assert_eq!(bench.pool.trim(), 2 * BLOCK, "what the driver took");
+    assert_eq!((stub::left().handles, bench.used()), (1, BLOCK), "the other is charged");
+    assert_eq!((bench.pool.trim(), stub::calls("cuMemRelease")), (0, 4), "and not tried again");
 }
 
 #[test]
@@ -346,12 +347,15 @@ fn an_importer_grows_over_the_exporters_memory_in_order() {
     ours.grow_to(2 * BLOCK).unwrap();
     let incoming = importer(0);
     let mut theirs = VirtualBuffer::new(incoming.clone(), MAX, Account::nobody()).unwrap();
-    let base = theirs.base();
+    let (base, mut loans) = (theirs.base(), Vec::new());
     for (from, to) in [(0, 2 * BLOCK), (2 * BLOCK, 5 * BLOCK)] {
         ours.grow_to(to).unwrap();
         let error = theirs.grow_to(to).unwrap_err();
         assert!(matches!(error, MemoryError::Cuda(CudaError::NotImported { there: 0, .. })), "{error}");
-        for block in ours.export(from..to).unwrap() {
+        let (blocks, loan) = ours.export(from..to).unwrap();
+        assert_eq!(loan.bytes() as usize, to - from);
+        loans.push(loan);
+        for block in blocks {
             assert_eq!(rustix::io::fcntl_getfd(&block.fd), Ok(rustix::io::FdFlags::CLOEXEC));
             incoming.import(block).unwrap();
         }
@@ -362,16 +366,44 @@ fn an_importer_grows_over_the_exporters_memory_in_order() {
     }
     let there = memory(base, 5 * BLOCK);
     shrink(&mut ours, 0);
-    assert_eq!(
-        (bench.pool.idle_bytes(), bench.used()),
-        (0, 0),
-        "what was exported is never used for another"
-    );
+    assert_eq!(bench.pool.idle_bytes(), 0, "what was exported is never used for another");
     assert_eq!(memory(base, 5 * BLOCK), there, "an importer keeps what it has");
-    shrink(&mut theirs, BLOCK);
-    assert_eq!(stub::left().handles, 1);
+    assert_eq!(bench.used(), 5 * BLOCK, "and what it has stays charged");
+    shrink(&mut theirs, 2 * BLOCK);
+    loans.remove(1).reclaimed();
+    assert_eq!((stub::left().handles, bench.used()), (2, 2 * BLOCK));
     drop((ours, theirs));
-    assert_eq!(stub::left(), Left::default());
+    assert_eq!((stub::left(), bench.used()), (Left::default(), 2 * BLOCK));
+    loans.remove(0).reclaimed();
+    assert_eq!(bench.used(), 0);
+}
+
+#[test]
+fn what_is_lent_is_charged_once_until_its_owner_and_all_others_let_go() {
+    let bench = Bench::new(16, 16);
+    let mut buffer = bench.buffer().unwrap();
+    buffer.grow_to(4 * BLOCK).unwrap();
+    let lend = |part| buffer.export(part).unwrap().1;
+    let (first, second, forgotten) = (lend(0..2 * BLOCK), lend(0..2 * BLOCK), lend(2 * BLOCK..3 * BLOCK));
+    assert_eq!((first.bytes(), bench.used()), (2 * BLOCK as u64, 4 * BLOCK));
+    first.reclaimed();
+    assert_eq!(bench.used(), 4 * BLOCK, "the owner has it, and another");
+    // Dropped, and so never reclaimed.
+    drop(forgotten);
+    shrink(&mut buffer, 0);
+    assert_eq!((bench.pool.trim(), bench.used()), (BLOCK, 3 * BLOCK));
+    second.reclaimed();
+    assert_eq!((stub::left().handles, bench.used()), (0, BLOCK));
+    // An exporting that fails lends nothing.
+    buffer.grow_to(2 * BLOCK).unwrap();
+    stub::fail("cuMemExportToShareableHandle", 1, OUT_OF_MEMORY);
+    buffer.export(0..2 * BLOCK).unwrap_err();
+    // Reclaimed before it is released: nothing to give back yet.
+    let (_, loan) = buffer.export(0..BLOCK).unwrap();
+    loan.reclaimed();
+    assert_eq!(bench.used(), 3 * BLOCK);
+    drop(buffer);
+    assert_eq!(bench.used(), BLOCK);
 }
 
 #[test]
@@ -382,7 +414,7 @@ fn an_import_that_fails_to_be_mapped_waits_again_in_its_order() {
     for (symbol, skip) in [("cuMemMap", 2), ("cuMemSetAccess", 0)] {
         let incoming = importer(0);
         let mut theirs = VirtualBuffer::new(incoming.clone(), MAX, Account::nobody()).unwrap();
-        for block in ours.export(0..4 * BLOCK).unwrap() {
+        for block in ours.export(0..4 * BLOCK).unwrap().0 {
             incoming.import(block).unwrap();
         }
         stub::fail(symbol, skip, INVALID_VALUE);
@@ -398,7 +430,7 @@ fn a_block_that_is_not_what_was_announced_is_refused_and_its_descriptor_closed()
     let bench = Bench::new(16, 0);
     let mut ours = bench.buffer().unwrap();
     ours.grow_to(BLOCK).unwrap();
-    let export = || ours.export(0..BLOCK).unwrap().remove(0);
+    let export = || ours.export(0..BLOCK).unwrap().0.remove(0);
     let left = stub::left();
 
     let error = importer(1).import(export()).unwrap_err();
@@ -434,7 +466,7 @@ fn only_whole_blocks_that_are_committed_are_exported_and_all_or_none() {
         let error = buffer.export(part).unwrap_err();
         assert!(matches!(error, MemoryError::Cuda(CudaError::NotCommitted { .. })), "{error}");
     }
-    assert_eq!(buffer.export(BLOCK..BLOCK).unwrap().len(), 0);
+    assert_eq!(buffer.export(BLOCK..BLOCK).unwrap().0.len(), 0);
     stub::fail("cuMemExportToShareableHandle", 2, OUT_OF_MEMORY);
     buffer.export(0..3 * BLOCK).unwrap_err();
     assert_eq!(open_descriptors(), 0);
@@ -443,14 +475,22 @@ fn only_whole_blocks_that_are_committed_are_exported_and_all_or_none() {
 #[test]
 fn a_forked_child_leaves_its_parents_device_memory_alone() {
     let bench = Bench::new(16, 4);
-    let mut buffer = bench.buffer().unwrap();
+    // The buffer's own lease is empty, since its pool answers for the memory.
+    let account = Account::device(bench.governor.clone(), 1, "a buffer");
+    let mut buffer = VirtualBuffer::new(CudaBacking::new(bench.pool.clone()), MAX, account).unwrap();
     buffer.grow_to(4 * BLOCK).unwrap();
     shrink(&mut buffer, 2 * BLOCK);
+    let (_, loan) = buffer.export(0..BLOCK).unwrap();
     let before = ["cuMemUnmap", "cuMemRelease", "cuMemAddressFree"].map(stub::calls);
-    // SAFETY: the child drops what makes no call there but `free`, and ends.
+    // As if another thread had it: a child whose parent's threads hold a lock finds it locked for good.
+    let locked = bench.governor.locked();
+    // SAFETY: the child drops what makes no call there but `free` and `alarm`, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        drop((buffer, bench));
+        // SAFETY: takes a number. Whoever waits for the lock for good is killed.
+        unsafe { libc::alarm(20) };
+        drop((buffer, bench.pool));
+        loan.reclaimed();
         let quiet = ["cuMemUnmap", "cuMemRelease", "cuMemAddressFree"].map(stub::calls) == before;
         // SAFETY: ends the child without running anything of its parent's.
         unsafe { libc::_exit(i32::from(quiet)) };
@@ -460,8 +500,11 @@ fn a_forked_child_leaves_its_parents_device_memory_alone() {
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert!(libc::WIFEXITED(status));
     assert_eq!(libc::WEXITSTATUS(status), 1);
-    drop((buffer, bench));
-    assert_eq!(stub::left(), Left::default());
+    drop(locked);
+    drop((buffer, bench.pool));
+    assert_eq!(bench.governor.device_usage().used as usize, BLOCK);
+    loan.reclaimed();
+    assert_eq!((stub::left(), bench.governor.device_usage().used), (Left::default(), 0));
 }
 
 proptest! {

@@ -37,7 +37,7 @@ impl<B: VirtualBacking> VirtualBuffer<B> {
         Ok(Self { backing, reservation, reserved, committed: 0, lease: account.lease() })
     }
 
-    /// The first address: it never changes. Of a buffer without addresses, a number that is as well aligned.
+    /// The first address: it never changes. Of a buffer without addresses, a number that is aligned no worse.
     pub fn base(&self) -> usize {
         match &self.reservation {
             Some(reservation) => self.backing.base(reservation),

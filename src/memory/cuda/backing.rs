@@ -79,7 +79,12 @@ impl CudaReservation {
         if self.stuck { Err(CudaError::Stuck) } else { Ok(()) }
     }
 
-    /// The first address, on the device.
+    fn mapped_bytes(&self) -> usize {
+        self.mapped.len() * self.block
+    }
+
+    /// The first address, on the device. A multiple of the device's granularity, which is all that mapping asks for,
+    /// and not always of the block.
     pub(super) const fn start(&self) -> usize {
         self.start as usize
     }
@@ -218,8 +223,9 @@ unsafe impl VirtualBacking for CudaBacking {
     }
 
     fn reserve(&self, bytes: usize) -> Result<CudaReservation, MemoryError> {
-        // What can never be had is refused before anything is taken.
-        self.pool.could_hold(bytes)?;
+        // Where not even one block can ever be had, nothing is taken. How many bytes are reserved says nothing about
+        // how many will be committed.
+        self.pool.could_hold(self.pool.block_bytes())?;
         let (device, block) = (self.pool.device(), self.pool.block_bytes());
         Ok(CudaReservation::new(device, bytes, block, Some(self.pool.clone()))?)
     }
@@ -234,8 +240,9 @@ unsafe impl VirtualBacking for CudaBacking {
         offset: usize,
         bytes: usize,
     ) -> Result<(), MemoryError> {
-        // Before blocks are created for it.
+        // Before blocks are created for it. What can never be is told apart from what somebody else has.
         reservation.check()?;
+        self.pool.could_hold(reservation.mapped_bytes().saturating_add(bytes))?;
         let blocks = self.pool.take(bytes / self.pool.block_bytes())?;
         // SAFETY: nothing of the part is committed, as the caller says.
         unsafe { reservation.map(offset, blocks) }.map_err(|(error, blocks)| {

@@ -294,10 +294,21 @@ fn a_pool_that_is_dropped_leaves_nothing() {
 
 #[test]
 fn a_budget_refuses_before_anything_is_reserved_or_created() {
-    let bench = Bench::new(15, 0);
+    let bench = Bench::new(0, 0);
     let error = bench.buffer().unwrap_err();
     assert!(matches!(error, MemoryError::Budget(_)), "{error}");
     assert_eq!(stub::calls("cuMemAddressReserve"), 0);
+    // Addresses for more than the budget are no overcommitment.
+    let bench = Bench::new(15, 0);
+    let mut buffer = bench.buffer().unwrap();
+    buffer.grow_to(BLOCK).unwrap();
+    let error = buffer.grow_to(16 * BLOCK).unwrap_err();
+    assert!(matches!(error, MemoryError::Budget(_)), "{error}");
+    assert!(error.to_string().contains("not even if nothing else is used"), "{error}");
+    assert_eq!((stub::calls("cuMemCreate"), bench.used()), (1, BLOCK));
+    buffer.grow_to(15 * BLOCK).unwrap();
+    drop(buffer);
+    stub::reset();
     let bench = Bench::new(16, 0);
     let (mut one, mut other) = (bench.buffer().unwrap(), bench.buffer().unwrap());
     one.grow_to(10 * BLOCK).unwrap();

@@ -62,7 +62,8 @@ impl PhysicalHandle {
         let bytes = block.bytes as usize;
         let number = device.api().import(block.fd.as_fd(), bytes)?;
         let handle = Self::new(device, number, bytes, None);
-        // What the exporter said is an allegation. Its size is one too: the driver compares it when it is mapped.
+        // What the exporter said is an allegation. Its size is one too, and the driver does not tell the true one: what
+        // is smaller than was said cannot be mapped, and of what is larger a part is.
         // SAFETY: imported just now.
         let prop = unsafe { device.api().properties(number) }?;
         if (prop.kind, prop.location.kind) != (PINNED, ON_DEVICE) {

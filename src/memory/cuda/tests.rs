@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::api::{HAS_POSIX_FD, HAS_VIRTUAL_MEMORY};
+use super::api::{AllocationProp, DeviceNumber, HAS_POSIX_FD, HAS_VIRTUAL_MEMORY, Location};
 use super::stub::{self, GRANULARITY, INVALID_VALUE, Left, OUT_OF_MEMORY, UUIDS};
 use super::*;
 use crate::memory::error::MemoryError;
@@ -70,11 +70,13 @@ fn a_symbol_that_is_missing_is_named() {
 
 #[test]
 fn a_library_that_is_not_there_is_an_error_with_its_cause() {
-    let error = CudaDriverApi::load(Some("/nowhere/libcuda.so.1".as_ref())).unwrap_err();
+    // SAFETY: there is nothing.
+    let error = unsafe { CudaDriverApi::load_from("/nowhere/libcuda.so.1".as_ref()) }.unwrap_err();
     assert!(error.to_string().contains("/nowhere/libcuda.so.1"), "{error}");
     assert!(std::error::Error::source(&error).is_some());
     // A library that is there and is no driver: the one that every program has.
-    let error = CudaDriverApi::load(Some("libc.so.6".as_ref())).unwrap_err();
+    // SAFETY: none of the driver's functions is in it, so none is called.
+    let error = unsafe { CudaDriverApi::load_from("libc.so.6".as_ref()) }.unwrap_err();
     assert!(matches!(error, CudaError::MissingSymbol { symbol: "cuInit", .. }), "{error}");
 }
 
@@ -88,7 +90,23 @@ fn a_device_is_found_by_uuid_and_by_ordinal() {
     assert!(error.contains("no device 2") && error.contains(&uuid.to_string()), "{error}");
     let unknown = DeviceUuid::from_bytes([1; 16]);
     let error = CudaDevice::by_uuid(stub::api(), unknown).unwrap_err().to_string();
-    assert!(error.contains(&unknown.to_string()), "{error}");
+    assert!(error.contains(&unknown.to_string()) && error.contains("CUDA_VISIBLE_DEVICES"), "{error}");
+}
+
+#[test]
+fn a_device_that_does_not_tell_its_uuid_hides_no_other() {
+    let fail = || stub::fail("cuDeviceGetUuid_v2", 0, 999);
+    let uuid = DeviceUuid::from_bytes(UUIDS[1]);
+    fail();
+    assert_eq!(CudaDevice::by_uuid(stub::api(), uuid).unwrap().uuid(), uuid);
+    fail();
+    assert_eq!(CudaDevice::by_ordinal(stub::api(), 1).unwrap().uuid(), uuid);
+    fail();
+    let error = CudaDevice::by_ordinal(stub::api(), 0).unwrap_err();
+    assert!(matches!(&error, CudaError::Driver(driver) if driver.code() == 999), "{error}");
+    fail();
+    let error = CudaDevice::by_uuid(stub::api(), DeviceUuid::from_bytes(UUIDS[0])).unwrap_err();
+    assert!(error.to_string().contains(&format!("there are one without a UUID, {uuid}")), "{error}");
 }
 
 #[test]
@@ -459,6 +477,20 @@ fn a_block_that_is_not_what_was_announced_is_refused_and_its_descriptor_closed()
         stub::fail(symbol, 0, 101);
         let error = importer(0).import(export()).unwrap_err().to_string();
         assert!(error.contains("error 101: this process cannot see that device"), "{error}");
+    }
+    // The driver's word is taken for where it is, and for what it is.
+    let elsewhere = AllocationProp::exportable(DeviceNumber(1));
+    let [mut managed, mut on_host] = [AllocationProp::exportable(DeviceNumber(0)); 2];
+    managed.kind = 2;
+    on_host.location = Location { kind: 3, id: DeviceNumber(0) };
+    for (prop, said) in [
+        (managed, "is on no device"),
+        (on_host, "is on no device"),
+        (elsewhere, "is on another device than it was said to be"),
+    ] {
+        stub::describe(prop);
+        let error = importer(0).import(export()).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
     }
     assert_eq!((stub::left(), open_descriptors()), (left, 0));
     ImportedBacking::new(device(0), 1 << 40).expect("as large as any");

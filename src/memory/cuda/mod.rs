@@ -32,7 +32,7 @@
 //! them name UUID and size is the protocol's business. Each descriptor and each import holds the
 //! memory for itself: whoever dies takes nothing from the other, and the memory is free when the last has let go. The
 //! exporter answers for it to the governor. So what it shrinks or drops stays charged until it reclaims the
-//! [`Loan`](loan::Loan), which it does when every importer has said that it unmapped it, or is gone; and a block that was
+//! [`Loan`], which it does when every importer has said that it unmapped it, or is gone; and a block that was
 //! exported is never used for something else.
 //!
 //! # What the caller has to see to
@@ -41,8 +41,24 @@
 //! drops a buffer has synchronised before, with the device that uses it. What still runs afterwards fails with an
 //! illegal address, and takes its context with it.
 //!
-//! None of this makes a CUDA context, and bytes of a block are not zeroed: what was in it before is in it still, of
-//! the same account.
+//! Bytes of a block are not zeroed: what was in it before is in it still, of the same account.
+//!
+//! None of this makes a CUDA context, or makes one current. As far as CUDA's headers say, these calls want none. Where a
+//! driver does and none is current, it answers 201: growing and shrinking then change nothing, and a buffer that is
+//! dropped leaves its blocks mapped and charged.
+//!
+//! # What only a GPU can show
+//!
+//! The headers leave this open. It is built as said here, the fake driver of the tests does it so, and its table of cases
+//! (`tests/fakes/cases.rs`) can be held against a real driver.
+//!
+//! - One `cuMemUnmap` or `cuMemSetAccess` over several whole mappings is done, as in NVIDIA's samples. If it fails, then as
+//!   a whole: `unmap` takes all of the part to be there still.
+//! - `cuMemMap`, `cuMemUnmap`, `cuMemSetAccess` and `cuMemAddressFree` do without a current context, on any thread: a
+//!   buffer may be dropped on another than grew it.
+//! - A descriptor can be closed between import and mapping, and what an import is said to be on is a device by this
+//!   process's own number of it.
+//! - Of a block that is larger than was announced, a part is mapped; one that is smaller is refused when it is mapped.
 
 pub mod api;
 pub mod backing;

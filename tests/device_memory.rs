@@ -4,6 +4,8 @@
 //! The fake's device memory is files that the host can map, so both sides really read what the other wrote, and the
 //! kernel keeps them for as long as somebody has them.
 
+#[path = "support/cuda.rs"]
+mod cuda;
 #[path = "support/fakes.rs"]
 mod fakes;
 #[path = "support/mod.rs"]
@@ -12,17 +14,19 @@ mod support;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
 use echo::memory::cuda::{
-    CudaDevice, CudaDriverApi, CudaError, CudaPool, DeviceUuid, ExportedBlock, ImportedBacking, PoolOptions,
+    CudaDevice, CudaDriverApi, CudaError, CudaPool, DeviceUuid, ExportedBlock, ImportedBacking, Loan,
+    PoolOptions,
 };
 use echo::memory::{Account, CudaBacking, MemoryError, MemoryGovernor, VirtualBacking, VirtualBuffer};
 use echo::wire::message::MAX_DESCRIPTORS;
 use echo::wire::socket::{self, Received, Sent};
 use fakes::Tree;
+use rustix::io::FdFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
 use support::{Actor, LONG, eventually, say};
@@ -44,7 +48,12 @@ fn role() {
         ["blind", library] => see_another_device(&load(library)),
         ["liar", library] => announce_too_much(&load(library)),
         ["believer", library] => believe(&load(library)),
+        ["modest", library] => announce_too_little(&load(library)),
+        ["content", library] => take_what_is_announced(&load(library)),
         ["sleeper", library] => map_and_sleep(&load(library)),
+        ["system"] => use_the_systems_driver(),
+        ["context", library] => want_a_context(library),
+        ["threads", library] => share_a_pool(&load(library)),
         _ => panic!("no such part: {role:?}"),
     }
 }
@@ -66,9 +75,25 @@ fn start(tree: &Tree, [one, other]: [(&str, &str); 2]) -> [Actor; 2] {
     [spawn(one, here), spawn(other, there)]
 }
 
-/// Whether all that a process had in the driver was gone when it ended.
+/// A part that is alone, on a machine of two devices.
+fn start_alone(tree: &Tree, role: &str, change: impl FnOnce(&mut Command)) -> Actor {
+    Actor::spawn(role, Path::new("/nowhere"), |command| {
+        let (name, file) = tree.journal().variable();
+        command.env(name, file).env("ECHO_FAKE_CUDA_DEVICES", "2").env_remove("CUDA_VISIBLE_DEVICES");
+        change(command);
+    })
+}
+
+/// Whether all that a process had in the driver was gone when it ended, and nothing was given back that it had not: the
+/// fake says so, and CUDA leaves undefined what comes of it.
 fn left_nothing(tree: &Tree, pid: u32) -> bool {
     let entries = tree.journal().entries();
+    let refused = entries.iter().find(|entry| {
+        entry.pid == pid
+            && ["cuMemRelease", "cuMemUnmap", "cuMemAddressFree"].contains(&entry.name.as_str())
+            && entry.code != Some(0)
+    });
+    assert_eq!(refused, None);
     let live = entries.iter().rev().find(|entry| entry.pid == pid && entry.name == "live").expect("a count");
     ["handles=0", "reservations=0", "mappings=0", "memory=0"]
         .iter()
@@ -89,27 +114,30 @@ fn own_files() -> [usize; 2] {
 }
 
 fn load(library: &str) -> CudaDriverApi {
-    CudaDriverApi::load(Some(Path::new(library))).unwrap()
+    // SAFETY: the fake driver, which has the driver's functions and types.
+    unsafe { CudaDriverApi::load_from(Path::new(library)) }.unwrap()
 }
 
 /// The exporter's end of things.
 struct Exporter {
     governor: Arc<MemoryGovernor>,
     buffer: VirtualBuffer<CudaBacking>,
+    loans: Vec<Loan>,
     uuid: DeviceUuid,
 }
 
 impl Exporter {
     /// On the second device of the machine, with a budget for one buffer and a pool that would keep all of it.
     fn new(api: &CudaDriverApi) -> Self {
+        Self::with_blocks(api, BLOCK)
+    }
+
+    fn with_blocks(api: &CudaDriverApi, block_bytes: usize) -> Self {
         let device = CudaDevice::by_ordinal(*api, 1).unwrap();
-        let governor = Arc::new(MemoryGovernor::new(0, MAX as u64).with_device(MAX as u64));
-        let account = Account::device(governor.clone(), 1, "a test");
-        let options = PoolOptions { block_bytes: BLOCK, keep_idle_bytes: MAX };
         let uuid = device.uuid();
-        let pool = CudaPool::new(device, account, options);
+        let (governor, pool) = pool(device, PoolOptions { block_bytes, keep_idle_bytes: MAX });
         let buffer = VirtualBuffer::new(CudaBacking::new(pool), MAX, Account::nobody()).unwrap();
-        Self { governor, buffer, uuid }
+        Self { governor, buffer, loans: Vec::new(), uuid }
     }
 
     /// Grows to so many blocks, writes each new one's number into it, and sends them.
@@ -118,13 +146,30 @@ impl Exporter {
         for block in blocks.clone() {
             write(&self.buffer, block * BLOCK, block as u64);
         }
-        let exported = self.buffer.export(blocks.start * BLOCK..blocks.end * BLOCK).unwrap();
+        let (exported, loan) = self.buffer.export(blocks.start * BLOCK..blocks.end * BLOCK).unwrap();
+        for block in &exported {
+            let flags = rustix::io::fcntl_getfd(&block.fd).unwrap();
+            assert!(flags.contains(FdFlags::CLOEXEC), "no program inherits it");
+        }
         send(self.uuid, &exported);
+        self.loans.push(loan);
+    }
+
+    /// Nobody else has anything of it any more.
+    fn reclaim(&mut self) {
+        self.loans.drain(..).for_each(Loan::reclaimed);
     }
 
     fn used(&self) -> usize {
         self.governor.device_usage().used as usize
     }
+}
+
+/// A pool that may have so much as one buffer, and who knows how much it has.
+fn pool(device: CudaDevice, options: PoolOptions) -> (Arc<MemoryGovernor>, CudaPool) {
+    let governor = Arc::new(MemoryGovernor::new(0, MAX as u64).with_device(MAX as u64));
+    let account = Account::device(governor.clone(), 1, "a test");
+    (governor, CudaPool::new(device, account, options))
 }
 
 fn write(buffer: &VirtualBuffer<impl VirtualBacking>, offset: usize, value: u64) {
@@ -239,7 +284,10 @@ fn export_until_all_is_done(api: &CudaDriverApi) {
     assert_eq!(own_files(), [5, 5], "what was exported is closed");
     // SAFETY: the other side has unmapped it, and nobody reads it here.
     unsafe { exporter.buffer.shrink_to(0) }.unwrap();
-    assert_eq!((own_files(), exporter.used()), ([0, 0], 0), "a pool keeps nothing that another process had");
+    assert_eq!(own_files(), [0, 0], "a pool keeps nothing that another process had");
+    assert_eq!(exporter.used(), 5 * BLOCK);
+    exporter.reclaim();
+    assert_eq!(exporter.used(), 0);
     drop(exporter);
     say("nothing is left");
 }
@@ -330,7 +378,9 @@ fn lose_the_importer(api: &CudaDriverApi) {
     );
     // SAFETY: the other side is gone, and nobody reads it here.
     unsafe { exporter.buffer.shrink_to(0) }.unwrap();
-    assert_eq!((own_files(), exporter.used()), ([0, 0], 0));
+    assert_eq!((own_files(), exporter.used()), ([0, 0], 5 * BLOCK), "until its end is known");
+    exporter.reclaim();
+    assert_eq!(exporter.used(), 0);
     exporter.buffer.grow_to(MAX).expect("all of the budget is there again");
     assert_eq!(exporter.used(), MAX);
     let Exporter { governor, buffer, .. } = exporter;
@@ -355,6 +405,7 @@ fn an_importer_that_cannot_see_the_device_says_so_and_keeps_nothing() {
     let [mut exporter, mut importer] = start(&tree, [("giver", "0,1"), ("blind", "0")]);
     importer.expect("refused");
     assert!(importer.wait().success());
+    assert!(left_nothing(&tree, importer.pid()));
     exporter.kill();
 }
 
@@ -392,7 +443,7 @@ fn a_block_that_is_smaller_than_announced_is_not_mapped() {
 fn announce_too_much(api: &CudaDriverApi) {
     let mut exporter = Exporter::new(api);
     exporter.buffer.grow_to(BLOCK).unwrap();
-    let mut blocks = exporter.buffer.export(0..BLOCK).unwrap();
+    let (mut blocks, _loan) = exporter.buffer.export(0..BLOCK).unwrap();
     blocks[0].bytes *= 2;
     send(exporter.uuid, &blocks);
     std::thread::sleep(LONG);
@@ -411,4 +462,184 @@ fn believe(api: &CudaDriverApi) {
     drop((buffer, incoming));
     assert_eq!(own_files(), [0, 0]);
     say("refused");
+}
+
+/// The driver does not tell how large a block is, so that nobody can refuse it.
+#[test]
+fn a_block_that_is_larger_than_announced_is_mapped_in_part() {
+    let tree = Tree::new("too-little");
+    let [mut liar, mut importer] = start(&tree, [("modest", "0,1"), ("content", "0,1")]);
+    importer.expect("has a part");
+    assert!(importer.wait().success());
+    assert!(left_nothing(&tree, importer.pid()));
+    liar.kill();
+}
+
+fn announce_too_little(api: &CudaDriverApi) {
+    let mut exporter = Exporter::with_blocks(api, 2 * BLOCK);
+    exporter.buffer.grow_to(2 * BLOCK).unwrap();
+    write(&exporter.buffer, BLOCK - 8, 77);
+    let (mut blocks, _loan) = exporter.buffer.export(0..2 * BLOCK).unwrap();
+    blocks[0].bytes /= 2;
+    send(exporter.uuid, &blocks);
+    std::thread::sleep(LONG);
+}
+
+fn take_what_is_announced(api: &CudaDriverApi) {
+    let (uuid, mut blocks) = receive().unwrap();
+    let device = CudaDevice::by_uuid(*api, uuid).unwrap();
+    let incoming = ImportedBacking::new(device, blocks[0].bytes).unwrap();
+    let mut buffer = VirtualBuffer::new(incoming.clone(), MAX, Account::nobody()).unwrap();
+    incoming.import(blocks.remove(0)).unwrap();
+    buffer.grow_to(BLOCK).unwrap();
+    assert_eq!(read(&buffer, BLOCK - 8), 77);
+    let error = buffer.grow_to(2 * BLOCK).unwrap_err();
+    assert!(matches!(&error, MemoryError::Cuda(CudaError::NotImported { .. })), "{error}");
+    assert_eq!((buffer.committed(), own_files()), (BLOCK, [1, 1]));
+    drop((buffer, incoming));
+    assert_eq!(own_files(), [0, 0]);
+    say("has a part");
+}
+
+/// A process that finds what is in the tree where the system looks for libraries.
+fn start_with_a_system(tree: &Tree) -> Actor {
+    start_alone(tree, "system", |command| {
+        let others = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+        let all = std::iter::once(tree.path().join("driver")).chain(std::env::split_paths(&others));
+        command.env("LD_LIBRARY_PATH", std::env::join_paths(all).unwrap());
+    })
+}
+
+#[test]
+fn the_driver_is_found_where_the_system_looks_for_libraries() {
+    let tree = Tree::new("system");
+    tree.put_driver();
+    let mut actor = start_with_a_system(&tree);
+    actor.expect("a fake GPU of echo's");
+    assert!(actor.wait().success());
+    assert!(left_nothing(&tree, actor.pid()));
+}
+
+#[test]
+fn a_driver_that_lacks_a_call_is_said_to() {
+    let tree = Tree::new("lacking");
+    tree.put_without(&fakes::built().cuda, "cuMemMap", "driver/libcuda.so.1");
+    let mut actor = start_with_a_system(&tree);
+    let said = actor.line().unwrap();
+    assert!(said.starts_with("libcuda.so.1 has no cuMemMap: it is older than CUDA 10.2"), "{said}");
+    assert_eq!(tree.journal().entries(), [], "nothing was called");
+}
+
+fn use_the_systems_driver() {
+    let api = match CudaDriverApi::load() {
+        Ok(api) => api,
+        Err(error) => return say(&error.to_string()),
+    };
+    let name = CudaDevice::by_ordinal(api, 1).unwrap().name().to_owned();
+    let mut exporter = Exporter::new(&api);
+    exporter.buffer.grow_to(BLOCK).unwrap();
+    write(&exporter.buffer, 0, 7);
+    assert_eq!((read(&exporter.buffer, 0), own_files()), (7, [1, 1]));
+    drop(exporter);
+    say(&name);
+}
+
+#[test]
+fn a_driver_that_wants_a_context_says_so_and_is_left_nothing() {
+    let tree = Tree::new("context");
+    let role = format!("context {}", tree.put_driver().display());
+    let mut actor = start_alone(&tree, &role, |command| {
+        command.env("ECHO_FAKE_CUDA_VMM_CONTEXT", "1");
+    });
+    actor.expect("nothing is left");
+    assert!(actor.wait().success());
+    assert!(left_nothing(&tree, actor.pid()));
+}
+
+fn want_a_context(library: &str) {
+    let api = load(library);
+    let advice = "make the framework's context current on the thread that calls this";
+    let error = CudaDevice::by_ordinal(api, 1).unwrap_err();
+    let is_context = |error: &CudaError| matches!(error, CudaError::Driver(error) if error.code() == 201);
+    assert!(is_context(&error) && error.to_string().contains(advice), "{error}");
+    // As a framework does.
+    let framework = cuda::Driver::load(Path::new(library)).unwrap();
+    let context = framework.of_device("cuDevicePrimaryCtxRetain", 1).unwrap();
+    assert_eq!(framework.with_context("cuCtxPushCurrent_v2", context), 0);
+    let mut exporter = Exporter::new(&api);
+    exporter.buffer.grow_to(BLOCK).unwrap();
+    // What is current is so on one thread.
+    std::thread::scope(|scope| {
+        let grown = scope.spawn(|| exporter.buffer.grow_to(3 * BLOCK)).join().unwrap();
+        let error = grown.unwrap_err();
+        assert!(matches!(&error, MemoryError::Cuda(error) if is_context(error)), "{error}");
+    });
+    assert_eq!((exporter.buffer.committed(), exporter.used(), own_files()), (BLOCK, BLOCK, [1, 1]));
+    exporter.buffer.grow_to(3 * BLOCK).unwrap();
+    let Exporter { governor, buffer, .. } = exporter;
+    drop(buffer);
+    assert_eq!((own_files(), governor.device_usage().used), ([0, 0], 0));
+    say("nothing is left");
+}
+
+#[test]
+fn threads_share_a_pool_and_no_block_of_it() {
+    let tree = Tree::new("threads");
+    let role = format!("threads {}", tree.put_driver().display());
+    let mut actor = start_alone(&tree, &role, |_| ());
+    actor.expect("nothing is left");
+    assert!(actor.wait().success());
+    assert!(left_nothing(&tree, actor.pid()));
+}
+
+fn share_a_pool(api: &CudaDriverApi) {
+    let device = CudaDevice::by_ordinal(*api, 0).unwrap();
+    // More is asked for at times than there may be, and less is kept than is given back.
+    let (governor, pool) = pool(device, PoolOptions { block_bytes: BLOCK, keep_idle_bytes: 3 * BLOCK });
+    let grown: u64 = std::thread::scope(|scope| {
+        let threads = [1, 2, 3, 4].map(|thread| {
+            let (pool, governor) = (pool.clone(), &governor);
+            scope.spawn(move || grow_and_shrink(thread, &pool, governor))
+        });
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert!(grown > 0);
+    assert_eq!(governor.device_usage().used as usize, pool.idle_bytes());
+    pool.trim();
+    assert_eq!((governor.device_usage().used, own_files()), (0, [0, 0]));
+    say("nothing is left");
+}
+
+/// Writes into each block whose it is, and finds that in it for as long as it has it. Says how often it grew.
+fn grow_and_shrink(thread: u64, pool: &CudaPool, governor: &MemoryGovernor) -> u64 {
+    let mut buffer =
+        VirtualBuffer::new(CudaBacking::new(pool.clone()), 4 * BLOCK, Account::nobody()).unwrap();
+    let mut random = fastrand::Rng::with_seed(thread);
+    let (base, mut grown) = (buffer.base(), 0);
+    for turn in 0..200 {
+        let (before, target) = (buffer.committed() / BLOCK, random.usize(0..=4));
+        if target < before {
+            // SAFETY: it is this thread's alone.
+            unsafe { buffer.shrink_to(target * BLOCK) }.unwrap();
+        } else {
+            match buffer.grow_to(target * BLOCK) {
+                Ok(()) => grown += u64::from(target > before),
+                Err(MemoryError::Budget(_)) => assert_eq!(buffer.committed(), before * BLOCK, "as it was"),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let now = buffer.committed() / BLOCK;
+        for block in before..now {
+            write(&buffer, block * BLOCK, thread);
+        }
+        for block in 0..now {
+            assert_eq!(read(&buffer, block * BLOCK), thread, "another has it too");
+        }
+        assert_eq!(buffer.base(), base);
+        assert!(governor.device_usage().used <= MAX as u64);
+        if turn % 16 == 0 {
+            pool.trim();
+        }
+    }
+    grown
 }

@@ -20,7 +20,9 @@ pub enum PhysicalMemoryAccounting {
 ///
 /// # Safety
 /// `base` is the same for the reservation's life. Between a successful `commit` of a range and its `release`,
-/// the addresses `base + range` can be accessed as the backing says. An operation that fails changes nothing.
+/// the addresses `base + range` can be accessed as the backing says. An operation that fails changes nothing. Only
+/// if undoing a part of it fails as well is something left: it stays charged and unused, and the reservation commits
+/// nothing from then on.
 pub unsafe trait VirtualBacking {
     /// Addresses, and what has to be known about their parts. Dropping it gives all of it back.
     type Reservation: Send;
@@ -43,8 +45,8 @@ pub unsafe trait VirtualBacking {
     /// If there is none; the part is then as before.
     ///
     /// # Safety
-    /// Offset and length are multiples of the granularity, inside the reservation, and nothing of the part is
-    /// committed.
+    /// The reservation is one that `reserve` of this backing made. Offset and length are multiples of the
+    /// granularity, inside the reservation, and nothing of the part is committed.
     unsafe fn commit(
         &self,
         reservation: &mut Self::Reservation,

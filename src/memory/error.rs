@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::memory::cuda::CudaError;
 use crate::memory::governor::BudgetError;
 
-/// Memory that was refused, or that is not what it was said to be. Whatever was asked for, nothing of it is left.
+/// Memory that was refused, or that is not what it was said to be. Whatever was asked for, nothing of it is to be had.
 #[derive(Debug, Error)]
 #[expect(missing_docs, reason = "the messages say it all")]
 pub enum MemoryError {

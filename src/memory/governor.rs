@@ -26,18 +26,43 @@ impl fmt::Display for Tier {
 
 /// A refusal: which budget, how much of it is used and by whom, and what was asked.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-#[error(
-    "{asked} bytes of {tier} memory for {holder} do not fit into {budget_name} of {budget} bytes: {used} are used \
-     ({holders}), {} are left; drop a table or raise the budget", budget.saturating_sub(*used)
-)]
 pub struct BudgetError {
     tier: Tier,
     holder: String,
     asked: u64,
     budget_name: String,
     budget: u64,
-    used: u64,
-    holders: String,
+    why: Why,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Why {
+    /// So much is used, by these.
+    Used { used: u64, holders: String },
+    /// There may never be so much.
+    Never,
+}
+
+impl fmt::Display for BudgetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tier, holder, asked, budget_name, budget, why } = self;
+        write!(
+            f,
+            "{asked} bytes of {tier} memory for {holder} do not fit into {budget_name} of {budget} bytes: "
+        )?;
+        match why {
+            Why::Used { used, holders } => {
+                let advice = match tier {
+                    Tier::Host => "drop a table or raise the budget",
+                    // Idle blocks are used in the governor's eyes, and other pools do not give theirs away.
+                    Tier::Device => "drop a table, trim pools that keep idle blocks, or raise the budget",
+                };
+                let left = budget.saturating_sub(*used);
+                write!(f, "{used} are used ({holders}), {left} are left; {advice}")
+            }
+            Why::Never => f.write_str("not even if nothing else is used; ask for less or raise the budget"),
+        }
+    }
 }
 
 /// What is used of a budget.
@@ -90,20 +115,25 @@ impl MemoryGovernor {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Locks it, as a thread does that is at work on it.
+    #[cfg(test)]
+    pub(in crate::memory) fn locked(&self) -> impl Sized {
+        self.used()
+    }
+
     fn take(&self, account: &Account, asked: u64) -> Result<(), BudgetError> {
         let mut used = self.used();
-        self.check(account, asked, &used, |total| total)?;
+        self.check(account, asked, Some(&used))?;
         *used.entry(account.key()).or_default() += asked;
         Ok(())
     }
 
-    /// Whether it fits into each budget, of whose used bytes so many count.
+    /// Whether it fits into each budget, beside what is used; None: if nothing were.
     fn check(
         &self,
         account: &Account,
         asked: u64,
-        used: &BTreeMap<(Tier, u32, String), u64>,
-        counts: impl Fn(u64) -> u64,
+        used: Option<&BTreeMap<(Tier, u32, String), u64>>,
     ) -> Result<(), BudgetError> {
         let (tier, uid) = (account.tier, account.uid);
         let budgets = [
@@ -112,18 +142,16 @@ impl MemoryGovernor {
         ];
         for (name, budget, only) in budgets {
             let counted = |key: &(Tier, u32, String)| key.0 == tier && only.is_none_or(|only| key.1 == only);
-            let total = sum(used, counted);
-            if counts(total).checked_add(asked).is_none_or(|total| total > budget) {
-                return Err(BudgetError {
-                    tier,
-                    holder: account.holder.clone(),
-                    asked,
-                    budget_name: name,
-                    budget,
-                    used: total,
-                    holders: largest(used, counted),
-                });
+            let total = used.map_or(0, |used| sum(used, counted));
+            if total.checked_add(asked).is_some_and(|total| total <= budget) {
+                continue;
             }
+            let why = match used {
+                Some(used) if asked <= budget => Why::Used { used: total, holders: largest(used, counted) },
+                _ => Why::Never,
+            };
+            let holder = account.holder.clone();
+            return Err(BudgetError { tier, holder, asked, budget_name: name, budget, why });
         }
         Ok(())
     }
@@ -195,7 +223,7 @@ impl Account {
     /// # Errors
     /// If they never fit, whoever gives something back.
     pub fn could_hold(&self, bytes: u64) -> Result<(), BudgetError> {
-        self.governor.check(self, bytes, &self.governor.used(), |_| 0)
+        self.governor.check(self, bytes, None)
     }
 
     /// A lease of nothing yet.
@@ -232,12 +260,11 @@ impl MemoryLease {
     /// Gives some back.
     pub fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
-        if bytes == 0 {
-            // Not even the lock: in a forked child another thread of the parent may hold it for ever.
-            return;
+        // An empty lease takes no lock: in a forked child that may never be free.
+        if bytes > 0 {
+            self.account.governor.give_back(&self.account, bytes);
+            self.bytes -= bytes;
         }
-        self.account.governor.give_back(&self.account, bytes);
-        self.bytes -= bytes;
     }
 
     /// Some of it as a lease of its own.
@@ -276,12 +303,25 @@ mod tests {
         assert_eq!(error, expected);
         let error = account(8, "table b").lease().grow(31).unwrap_err().to_string();
         assert!(error.contains("the host budget of 100 bytes: 70 are used"), "{error}");
-        assert!(account(8, "table b").lease().grow(u64::MAX).is_err(), "no overflow");
+        let error = account(8, "table b").lease().grow(u64::MAX).unwrap_err().to_string();
+        let expected = "the host budget of 100 bytes: not even if nothing else is used; ask for less or raise the budget";
+        assert!(error.ends_with(expected), "{error}");
         first.shrink(20);
         assert_eq!(governor.host_usage(), Usage { budget: 100, used: 50 });
         drop(first);
         assert_eq!(governor.host_usage().used, 0);
         assert!(governor.used().is_empty());
+    }
+
+    #[test]
+    fn a_lease_of_nothing_leaves_the_governor_alone() {
+        let governor = Arc::new(MemoryGovernor::new(100, 80));
+        let locked = governor.used();
+        let mut lease = Account::host(governor.clone(), 7, "table").lease();
+        lease.grow(0).unwrap();
+        lease.shrink(1);
+        drop(lease);
+        assert!(locked.is_empty(), "no entries without bytes");
     }
 
     #[test]
@@ -292,13 +332,17 @@ mod tests {
         all.grow(50).unwrap();
         let part = all.split(20);
         assert_eq!((all.bytes(), part.bytes()), (30, 20));
+        let error = account.clone().lease().grow(11).unwrap_err().to_string();
+        assert!(error.contains("10 are left; drop a table, trim pools that keep idle blocks"), "{error}");
         drop(all);
         assert_eq!(governor.device_usage(), Usage { budget: 60, used: 20 });
         assert_eq!(governor.host_usage().used, 0);
         account.could_hold(60).expect("it fits once the others are gone");
         let error = account.could_hold(61).unwrap_err().to_string();
         assert!(
-            error.contains("61 bytes of device memory for pool do not fit into the device budget"),
+            error.contains(
+                "61 bytes of device memory for pool do not fit into the device budget of 60 bytes: not even"
+            ),
             "{error}"
         );
         assert!(account.could_hold(81).unwrap_err().to_string().contains("budget"));

@@ -1,6 +1,7 @@
 //! Memory: from a file descriptor to an array whose base never moves.
 //!
-//! Bottom up; each layer knows only those above it in this list:
+//! Bottom up; each layer calls only those above it in this list. (Errors name what any layer says, and [`cuda`] adds
+//! exporting to [`virtual_buffer`].)
 //!
 //! 1. [`syscalls`], [`error`]: the door to the kernel, and what it says when it refuses.
 //! 2. [`fork`]: whether this process is a forked copy, which must leave its parent's memory alone.
@@ -14,8 +15,9 @@
 //! 9. [`probe`]: whether the kernel does what all this asks of it, for `echoctl doctor`.
 //!
 //! What always holds: committed bytes are leased from the governor *before* they are mapped, and given back
-//! *after* they are released; any failure leaves everything as it was; an address that was handed out is valid
-//! until the mapping is dropped.
+//! *after* they are released; any failure leaves everything as it was (if a device's driver does not let it be undone,
+//! then what is left stays charged, and nothing more is committed there); an address that was handed out is valid until
+//! the mapping is dropped.
 //!
 //! It has no notion of samples, and no synchronisation of what it maps.
 

@@ -3,8 +3,9 @@
 //! As many addresses are reserved as the buffer could ever need, which costs nothing, and memory is committed
 //! behind as many of them as it needs now. So no pointer into it is ever wrong because it grew.
 //!
-//! What always holds: `lease.bytes() >= committed`, at every instant; `committed` is a multiple of the granule
-//! and at most `reserved`; after an error everything is as it was.
+//! What always holds: `committed` is a multiple of the granule and at most `reserved`; `lease.bytes() >= committed`, at
+//! every instant, of a backing that leaves accounting to the buffer, and the lease is of nothing where the backing sees to
+//! it; after an error everything is as it was, but for what a backing says of undoing that fails as well.
 
 use std::fmt;
 
@@ -36,7 +37,7 @@ impl<B: VirtualBacking> VirtualBuffer<B> {
         Ok(Self { backing, reservation, reserved, committed: 0, lease: account.lease() })
     }
 
-    /// The first address: it never changes. Of a buffer without addresses, a number that is as well aligned.
+    /// The first address: it never changes. Of a buffer without addresses, a number that is aligned no worse.
     pub fn base(&self) -> usize {
         match &self.reservation {
             Some(reservation) => self.backing.base(reservation),

@@ -166,17 +166,27 @@ entry_points! {
 }
 
 impl CudaDriverApi {
-    /// Loads the driver: `libcuda.so.1` from where the system looks for libraries, or the library at that path. It is
-    /// not started, and stays loaded, since its threads outlive everybody's interest in it. Who names a path answers
-    /// for what is there, as who sets `LD_LIBRARY_PATH` does.
+    /// Loads the driver, `libcuda.so.1`, from where the system looks for libraries. It is not started, and stays
+    /// loaded, since its threads outlive everybody's interest in it.
     ///
     /// # Errors
     /// If there is none, or it lacks a call.
-    pub fn load(path: Option<&Path>) -> Result<Self, CudaError> {
-        let path = path.unwrap_or(Path::new(DRIVER));
+    pub fn load() -> Result<Self, CudaError> {
+        // SAFETY: what goes by that name where the system looks is the driver; who has it look elsewhere (as by
+        // `LD_LIBRARY_PATH`) answers for what is there.
+        unsafe { Self::load_from(Path::new(DRIVER)) }
+    }
+
+    /// Loads the driver from that path.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    ///
+    /// # Safety
+    /// If there is a library at the path, then it is CUDA's driver, or does what that does, with its types.
+    pub unsafe fn load_from(path: &Path) -> Result<Self, CudaError> {
         let named = path.display().to_string();
-        // SAFETY: what a driver does while it is loaded is its maker's business, and whoever named the path says
-        // that it is one.
+        // SAFETY: what a driver does while it is loaded is its maker's business; that it is one, the caller says.
         let opened = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
         let library = match opened {
             Ok(library) => ManuallyDrop::new(library),
@@ -187,7 +197,7 @@ impl CudaDriverApi {
             let found = unsafe { library.get::<*mut c_void>(symbol) }.ok()?;
             NonNull::new(found.as_raw_ptr())
         };
-        // SAFETY: the library is never closed, and is the driver, whose functions these names are.
+        // SAFETY: the library is never closed, and is the driver, as the caller says: these names are its functions'.
         unsafe { Self::from_lookup(&named, lookup) }
     }
 
@@ -347,7 +357,8 @@ impl CudaDriverApi {
         assert!(fd >= 0, "a driver that succeeds gives a descriptor");
         // SAFETY: open, and made for this call: nobody else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        // Nothing says that the driver did.
+        // Nothing says that the driver did, and it takes no flag for it: a program that another thread starts between
+        // the two calls inherits the descriptor, and holds the memory for as long as it runs.
         rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)
             .map_err(|errno| CudaError::Descriptor(errno.into()))?;
         Ok(fd)

@@ -12,6 +12,7 @@ use crate::memory::cuda::api::DeviceAddress;
 use crate::memory::cuda::device::CudaDevice;
 use crate::memory::cuda::error::CudaError;
 use crate::memory::cuda::handle::{ExportedBlock, PhysicalHandle};
+use crate::memory::cuda::loan::Loan;
 use crate::memory::cuda::pool::CudaPool;
 use crate::memory::error::MemoryError;
 use crate::memory::fork::Birthplace;
@@ -31,15 +32,16 @@ impl CudaBacking {
 }
 
 impl VirtualBuffer<CudaBacking> {
-    /// The blocks of a part for another process, in the order in which it has to import them. Nothing changes here,
-    /// but that these blocks are never used for something else.
+    /// The blocks of a part for another process, in the order in which it has to import them, and what is lent with
+    /// them. Nothing changes here, but that these blocks are never used for something else, and that they stay charged,
+    /// released or not, until the loan is reclaimed.
     ///
     /// # Errors
     /// If the part is not made of whole blocks that are committed, or there are too many descriptors.
-    pub fn export(&self, part: Range<usize>) -> Result<Vec<ExportedBlock>, MemoryError> {
+    pub fn export(&self, part: Range<usize>) -> Result<(Vec<ExportedBlock>, Loan), MemoryError> {
         match self.reservation() {
             Some(reservation) => Ok(reservation.export(part)?),
-            None => Ok(Vec::new()),
+            None => Ok((Vec::new(), Loan::new(Vec::new()))),
         }
     }
 }
@@ -77,7 +79,12 @@ impl CudaReservation {
         if self.stuck { Err(CudaError::Stuck) } else { Ok(()) }
     }
 
-    /// The first address, on the device.
+    fn mapped_bytes(&self) -> usize {
+        self.mapped.len() * self.block
+    }
+
+    /// The first address, on the device. A multiple of the device's granularity, which is all that mapping asks for,
+    /// and not always of the block.
     pub(super) const fn start(&self) -> usize {
         self.start as usize
     }
@@ -162,15 +169,19 @@ impl CudaReservation {
         }
     }
 
-    fn export(&self, part: Range<usize>) -> Result<Vec<ExportedBlock>, CudaError> {
+    fn export(&self, part: Range<usize>) -> Result<(Vec<ExportedBlock>, Loan), CudaError> {
         let Range { start: from, end: to } = part;
         let wrong = || CudaError::NotCommitted { from, to, block: self.block };
         if from > to || !from.is_multiple_of(self.block) || !to.is_multiple_of(self.block) {
             return Err(wrong());
         }
-        let blocks =
-            part.step_by(self.block).map(|offset| self.mapped.get(&offset).ok_or_else(wrong)?.export());
-        blocks.collect()
+        let (mut blocks, mut leases) = (Vec::new(), Vec::new());
+        for offset in part.step_by(self.block) {
+            let block = self.mapped.get(&offset).ok_or_else(wrong)?;
+            blocks.push(block.export()?);
+            leases.extend(block.lease());
+        }
+        Ok((blocks, Loan::new(leases)))
     }
 }
 
@@ -212,8 +223,9 @@ unsafe impl VirtualBacking for CudaBacking {
     }
 
     fn reserve(&self, bytes: usize) -> Result<CudaReservation, MemoryError> {
-        // What can never be had is refused before anything is taken.
-        self.pool.could_hold(bytes)?;
+        // Where not even one block can ever be had, nothing is taken. How many bytes are reserved says nothing about
+        // how many will be committed.
+        self.pool.could_hold(self.pool.block_bytes())?;
         let (device, block) = (self.pool.device(), self.pool.block_bytes());
         Ok(CudaReservation::new(device, bytes, block, Some(self.pool.clone()))?)
     }
@@ -228,8 +240,9 @@ unsafe impl VirtualBacking for CudaBacking {
         offset: usize,
         bytes: usize,
     ) -> Result<(), MemoryError> {
-        // Before blocks are created for it.
+        // Before blocks are created for it. What can never be is told apart from what somebody else has.
         reservation.check()?;
+        self.pool.could_hold(reservation.mapped_bytes().saturating_add(bytes))?;
         let blocks = self.pool.take(bytes / self.pool.block_bytes())?;
         // SAFETY: nothing of the part is committed, as the caller says.
         unsafe { reservation.map(offset, blocks) }.map_err(|(error, blocks)| {

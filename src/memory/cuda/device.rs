@@ -12,7 +12,8 @@ use crate::memory::cuda::api::{
 };
 use crate::memory::cuda::error::CudaError;
 
-/// A device's name in every process, as `nvidia-smi -L` prints it.
+/// A device's name in every process, as `nvidia-smi -L` prints it; but a part of a device (MIG) is printed as `GPU-`
+/// too, since its bytes do not say that it is one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceUuid([u8; 16]);
 
@@ -89,7 +90,7 @@ impl CudaDevice {
     /// # Errors
     /// If the driver does not start, this process cannot see the device, or it lacks what is needed.
     pub fn by_uuid(api: CudaDriverApi, uuid: DeviceUuid) -> Result<Self, CudaError> {
-        Self::find(api, uuid.to_string(), |_, found| found == uuid)
+        Self::find(api, uuid.to_string(), |_, found| found == Some(&uuid))
     }
 
     /// The device of that ordinal, in this process's counting.
@@ -103,17 +104,22 @@ impl CudaDevice {
     fn find(
         api: CudaDriverApi,
         asked: String,
-        is_it: impl Fn(usize, DeviceUuid) -> bool,
+        is_it: impl Fn(usize, Option<&DeviceUuid>) -> bool,
     ) -> Result<Self, CudaError> {
         let driver_version = api.start()?;
         let devices = api.devices()?;
-        let devices: Vec<(DeviceNumber, DeviceUuid)> = devices
-            .into_iter()
-            .map(|device| Ok((device, DeviceUuid(api.uuid(device)?))))
-            .collect::<Result<_, CudaError>>()?;
-        let found = devices.iter().enumerate().find(|&(i, &(_, uuid))| is_it(i, uuid));
-        let Some((_, &(number, uuid))) = found else {
-            let there: Vec<String> = devices.iter().map(|(_, uuid)| uuid.to_string()).collect();
+        let mut there = Vec::new();
+        let mut found = None;
+        for (i, device) in devices.into_iter().enumerate() {
+            // One that does not tell it hides no other.
+            let uuid = api.uuid(device).map(DeviceUuid);
+            there.push(uuid.as_ref().map_or("one without a UUID".into(), DeviceUuid::to_string));
+            if is_it(i, uuid.as_ref().ok()) {
+                found = Some((device, uuid?));
+                break;
+            }
+        }
+        let Some((number, uuid)) = found else {
             let there = if there.is_empty() { "none".into() } else { there.join(", ") };
             return Err(CudaError::NoSuchDevice { asked, there });
         };

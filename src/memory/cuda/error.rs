@@ -23,7 +23,10 @@ pub enum CudaError {
     MissingSymbol { library: String, symbol: &'static str },
     #[error(transparent)]
     Driver(#[from] DriverError),
-    #[error("there is no device {asked} that this process may use; there are {there}")]
+    #[error(
+        "there is no device {asked} that this process may use; there are {there}: see CUDA_VISIBLE_DEVICES and the \
+         container's devices"
+    )]
     NoSuchDevice { asked: String, there: String },
     #[error("device {uuid} ({name}) cannot {what}: use another device, or host memory")]
     Incapable { uuid: DeviceUuid, name: String, what: &'static str },
@@ -111,9 +114,16 @@ const fn hint(code: c_int) -> Option<&'static str> {
             "there is no GPU for this process: is its kernel module loaded, and CUDA_VISIBLE_DEVICES not empty?"
         }
         101 => "this process cannot see that device: see CUDA_VISIBLE_DEVICES and the container's devices",
-        201 => "it wants a current context for this, which nothing here makes: let the framework start first",
+        201 => {
+            "it wants a current context for this, which nothing here makes: make the framework's context current on the \
+             thread that calls this"
+        }
         217 => "these two devices have no access to each other: use the device that the memory is on",
         304 => "the kernel refuses it: see its log, and the limit of open files",
+        700 | 719 => {
+            "a kernel of this process went wrong before, and its context is of no use any more: end the process, and see \
+             what that kernel used after it was unmapped"
+        }
         800 => "it is not permitted: see the container's and the operator's restrictions",
         801 => "device, driver or machine do not support it: use another device, or host memory",
         802 => "the machine is not ready: start nvidia-fabricmanager, and wait until it is up",
@@ -151,7 +161,8 @@ mod tests {
 
     #[test]
     fn every_documented_cause_has_advice() {
-        for code in [2, 3, 34, 100, 101, 217, 800, 801, 802, 803, 804] {
+        let all = [1, 2, 3, 4, 34, 46, 100, 101, 201, 217, 304, 700, 719, 800, 801, 802, 803, 804, 805, 999];
+        for code in all {
             assert!(hint(code).is_some(), "{code}");
         }
     }

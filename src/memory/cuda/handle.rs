@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!   created, leased ──▶ mapped ──▶ idle in its pool ──▶ mapped ... ──▶ released, lease given back
+//!                       mapped, exported ────────────────────────────▶ released, lease given back with its loans
 //!   imported ─────────▶ mapped ──────────────────────────────────────▶ released
 //! ```
 
 use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use crate::memory::cuda::api::{AllocationProp, HandleNumber, ON_DEVICE, PINNED};
 use crate::memory::cuda::device::{CudaDevice, DeviceUuid};
@@ -33,12 +35,14 @@ pub(super) struct PhysicalHandle {
     device: CudaDevice,
     number: HandleNumber,
     bytes: usize,
-    /// None of one that was imported: its exporter answers for it.
-    lease: Option<MemoryLease>,
+    /// Shared with loans of it. None of one that was imported: its exporter answers for it.
+    lease: Option<Arc<MemoryLease>>,
     /// Another process may have it.
     exported: AtomicBool,
     /// It has been idle in its pool.
     pub(super) recycled: bool,
+    /// Once the driver was asked to release it: whether it did.
+    released: Option<bool>,
     birthplace: Birthplace,
 }
 
@@ -46,7 +50,7 @@ impl PhysicalHandle {
     /// New memory, for which bytes were leased.
     pub(super) fn create(device: &CudaDevice, bytes: usize, lease: MemoryLease) -> Result<Self, CudaError> {
         let number = device.api().create(bytes, &AllocationProp::exportable(device.number()))?;
-        Ok(Self::new(device, number, bytes, Some(lease)))
+        Ok(Self::new(device, number, bytes, Some(Arc::new(lease))))
     }
 
     /// Memory of another process, which says that it is of that size and on that device.
@@ -58,7 +62,8 @@ impl PhysicalHandle {
         let bytes = block.bytes as usize;
         let number = device.api().import(block.fd.as_fd(), bytes)?;
         let handle = Self::new(device, number, bytes, None);
-        // What the exporter said is an allegation. Its size is one too: the driver compares it when it is mapped.
+        // What the exporter said is an allegation. Its size is one too, and the driver does not tell the true one: what
+        // is smaller than was said cannot be mapped, and of what is larger a part is.
         // SAFETY: imported just now.
         let prop = unsafe { device.api().properties(number) }?;
         if (prop.kind, prop.location.kind) != (PINNED, ON_DEVICE) {
@@ -70,7 +75,7 @@ impl PhysicalHandle {
         Ok(handle)
     }
 
-    fn new(device: &CudaDevice, number: HandleNumber, bytes: usize, lease: Option<MemoryLease>) -> Self {
+    fn new(device: &CudaDevice, number: HandleNumber, bytes: usize, lease: Option<Arc<MemoryLease>>) -> Self {
         Self {
             device: device.clone(),
             number,
@@ -78,6 +83,7 @@ impl PhysicalHandle {
             lease,
             exported: AtomicBool::new(false),
             recycled: false,
+            released: None,
             birthplace: Birthplace::here(),
         }
     }
@@ -90,10 +96,16 @@ impl PhysicalHandle {
         self.bytes
     }
 
+    /// What is charged for it, to be lent with it.
+    pub(super) fn lease(&self) -> Option<Arc<MemoryLease>> {
+        self.lease.clone()
+    }
+
+    /// Of one that was created here.
     pub(super) fn export(&self) -> Result<ExportedBlock, CudaError> {
         // Before it is so. Relaxed: whoever asks later has the block for itself.
         self.exported.store(true, Ordering::Relaxed);
-        // SAFETY: released only when it is dropped; created to be exported, or imported from one that was.
+        // SAFETY: released at its end only; created to be exported, as all are.
         let fd = unsafe { self.device.api().export(self.number, self.bytes) }?;
         Ok(ExportedBlock { fd, bytes: self.bytes as u64, device: self.device.uuid() })
     }
@@ -104,6 +116,28 @@ impl PhysicalHandle {
         !self.exported.load(Ordering::Relaxed)
     }
 
+    /// Releases it, and says whether the driver did.
+    pub(super) fn release(mut self) -> bool {
+        self.release_once()
+    }
+
+    fn release_once(&mut self) -> bool {
+        if let Some(done) = self.released {
+            return done;
+        }
+        // In a forked child the driver is of no use, and the budget is the parent's (whose lock, if another thread held
+        // it while this process was forked, would never be free).
+        // SAFETY: made by `create` or `import`; whatever comes of it, it is not released again (checked above).
+        let done =
+            !self.birthplace.is_elsewhere() && unsafe { self.device.api().release(self.number) }.is_ok();
+        if !done {
+            // Memory that is still there stays charged.
+            mem::forget(self.lease.take());
+        }
+        self.released = Some(done);
+        done
+    }
+
     /// Leaves it charged and never releases it: it is still mapped somewhere, and cannot be unmapped.
     pub(super) fn abandon(self) {
         mem::forget(self);
@@ -112,16 +146,6 @@ impl PhysicalHandle {
 
 impl Drop for PhysicalHandle {
     fn drop(&mut self) {
-        // In a forked child the driver is of no use, and the budget is the parent's (whose lock, if another thread held
-        // it while this process was forked, would never be free).
-        if !self.birthplace.is_elsewhere() {
-            // SAFETY: made by `create` or `import`, and dropped once.
-            let released = unsafe { self.device.api().release(self.number) };
-            if released.is_ok() {
-                return;
-            }
-        }
-        // Memory that is still there stays charged.
-        mem::forget(self.lease.take());
+        self.release_once();
     }
 }

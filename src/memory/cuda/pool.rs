@@ -77,10 +77,10 @@ impl CudaPool {
         self.idle().len() * self.shared.block
     }
 
-    /// Gives back what nobody uses, and says how many bytes that were.
+    /// Gives back what nobody uses, and says how many bytes the driver took.
     pub fn trim(&self) -> usize {
         let idle = std::mem::take(&mut *self.idle());
-        idle.len() * self.shared.block
+        idle.into_iter().filter_map(|block| block.release().then_some(self.shared.block)).sum()
     }
 
     /// Whether the account could ever hold so much.
@@ -128,7 +128,9 @@ impl CudaPool {
         {
             let mut idle = self.idle();
             for mut block in blocks {
-                if block.is_reusable() && (idle.len() + 1) * self.shared.block <= self.shared.keep {
+                if block.is_reusable()
+                    && (idle.len() + 1).saturating_mul(self.shared.block) <= self.shared.keep
+                {
                     block.recycled = true;
                     idle.push(block);
                 } else {

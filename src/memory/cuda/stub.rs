@@ -34,6 +34,7 @@ struct Stub {
     /// Calls, how many of each still succeed, and what comes then. Of two of a kind the first comes first.
     failing: Vec<(&'static str, u32, Code)>,
     lacking: Option<c_int>,
+    described: Option<AllocationProp>,
     last: u64,
     /// Memory by handle.
     handles: BTreeMap<u64, u64>,
@@ -100,6 +101,11 @@ pub(super) fn reset() {
 /// From now on no device has that attribute.
 pub(super) fn lack(attribute: c_int) {
     with(|stub| stub.lacking = Some(attribute));
+}
+
+/// From now on memory is said to be this.
+pub(super) fn describe(prop: AllocationProp) {
+    with(|stub| stub.described = Some(prop));
 }
 
 pub(super) fn left() -> Left {
@@ -383,7 +389,7 @@ extern "C" fn import(handle: *mut HandleNumber, from: *mut c_void, kind: c_int) 
 extern "C" fn properties(prop: *mut AllocationProp, handle: HandleNumber) -> Code {
     enter("cuMemGetAllocationPropertiesFromHandle", |stub| {
         let memory = stub.handles.get(&handle.0).ok_or(INVALID_VALUE)?;
-        put(prop, stub.properties[memory]);
+        put(prop, stub.described.unwrap_or(stub.properties[memory]));
         Ok(())
     })
 }

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::api::{HAS_POSIX_FD, HAS_VIRTUAL_MEMORY};
+use super::api::{AllocationProp, DeviceNumber, HAS_POSIX_FD, HAS_VIRTUAL_MEMORY, Location};
 use super::stub::{self, GRANULARITY, INVALID_VALUE, Left, OUT_OF_MEMORY, UUIDS};
 use super::*;
 use crate::memory::error::MemoryError;
@@ -70,11 +70,13 @@ fn a_symbol_that_is_missing_is_named() {
 
 #[test]
 fn a_library_that_is_not_there_is_an_error_with_its_cause() {
-    let error = CudaDriverApi::load(Some("/nowhere/libcuda.so.1".as_ref())).unwrap_err();
+    // SAFETY: there is nothing.
+    let error = unsafe { CudaDriverApi::load_from("/nowhere/libcuda.so.1".as_ref()) }.unwrap_err();
     assert!(error.to_string().contains("/nowhere/libcuda.so.1"), "{error}");
     assert!(std::error::Error::source(&error).is_some());
     // A library that is there and is no driver: the one that every program has.
-    let error = CudaDriverApi::load(Some("libc.so.6".as_ref())).unwrap_err();
+    // SAFETY: none of the driver's functions is in it, so none is called.
+    let error = unsafe { CudaDriverApi::load_from("libc.so.6".as_ref()) }.unwrap_err();
     assert!(matches!(error, CudaError::MissingSymbol { symbol: "cuInit", .. }), "{error}");
 }
 
@@ -88,7 +90,23 @@ fn a_device_is_found_by_uuid_and_by_ordinal() {
     assert!(error.contains("no device 2") && error.contains(&uuid.to_string()), "{error}");
     let unknown = DeviceUuid::from_bytes([1; 16]);
     let error = CudaDevice::by_uuid(stub::api(), unknown).unwrap_err().to_string();
-    assert!(error.contains(&unknown.to_string()), "{error}");
+    assert!(error.contains(&unknown.to_string()) && error.contains("CUDA_VISIBLE_DEVICES"), "{error}");
+}
+
+#[test]
+fn a_device_that_does_not_tell_its_uuid_hides_no_other() {
+    let fail = || stub::fail("cuDeviceGetUuid_v2", 0, 999);
+    let uuid = DeviceUuid::from_bytes(UUIDS[1]);
+    fail();
+    assert_eq!(CudaDevice::by_uuid(stub::api(), uuid).unwrap().uuid(), uuid);
+    fail();
+    assert_eq!(CudaDevice::by_ordinal(stub::api(), 1).unwrap().uuid(), uuid);
+    fail();
+    let error = CudaDevice::by_ordinal(stub::api(), 0).unwrap_err();
+    assert!(matches!(&error, CudaError::Driver(driver) if driver.code() == 999), "{error}");
+    fail();
+    let error = CudaDevice::by_uuid(stub::api(), DeviceUuid::from_bytes(UUIDS[0])).unwrap_err();
+    assert!(error.to_string().contains(&format!("there are one without a UUID, {uuid}")), "{error}");
 }
 
 #[test]
@@ -246,10 +264,9 @@ fn an_importer_whose_failure_could_not_be_undone_never_grows_again() {
     let bench = Bench::new(16, 0);
     let mut ours = bench.buffer().unwrap();
     ours.grow_to(5 * BLOCK).unwrap();
-    let left = stub::left();
     let incoming = importer(0);
     let mut theirs = VirtualBuffer::new(incoming.clone(), MAX, Account::nobody()).unwrap();
-    let mut blocks = ours.export(0..5 * BLOCK).unwrap().into_iter();
+    let mut blocks = ours.export(0..5 * BLOCK).unwrap().0.into_iter();
     let mut import = |count| blocks.by_ref().take(count).for_each(|block| incoming.import(block).unwrap());
     import(4);
     stub::fail("cuMemMap", 2, OUT_OF_MEMORY);
@@ -262,14 +279,7 @@ fn an_importer_whose_failure_could_not_be_undone_never_grows_again() {
     assert!(matches!(&error, MemoryError::Cuda(CudaError::Stuck)), "{error}");
     drop((theirs, incoming));
     assert_eq!(stub::calls("cuMemAddressFree"), 0);
-    let stuck = Left { handles: 1, mappings: 1, reservations: 1 };
-    let all = |part: fn(&Left) -> usize| part(&left) + part(&stuck);
-    let expected = Left {
-        handles: all(|left| left.handles),
-        mappings: all(|left| left.mappings),
-        reservations: all(|left| left.reservations),
-    };
-    assert_eq!(stub::left(), expected);
+    assert_eq!(stub::left(), Left { handles: 6, mappings: 6, reservations: 2 });
 }
 
 #[test]
@@ -285,9 +295,10 @@ fn what_a_pool_keeps_is_used_again_and_charged_once() {
     assert_eq!((stub::calls("cuMemCreate"), bench.used()), (4, 3 * BLOCK));
     assert!(memory(buffer.base(), 3 * BLOCK).iter().all(|memory| first.contains(memory)));
     shrink(&mut buffer, 0);
-    assert_eq!(bench.pool.trim(), 3 * BLOCK);
-    assert_eq!((stub::left().handles, bench.used()), (0, 0));
-    assert_eq!(bench.pool.trim(), 0);
+    stub::fail("cuMemRelease", 1, INVALID_VALUE);
+    assert_eq!(bench.pool.trim(), 2 * BLOCK, "what the driver took");
+    assert_eq!((stub::left().handles, bench.used()), (1, BLOCK), "the other is charged");
+    assert_eq!((bench.pool.trim(), stub::calls("cuMemRelease")), (0, 4), "and not tried again");
 }
 
 #[test]
@@ -301,10 +312,21 @@ fn a_pool_that_is_dropped_leaves_nothing() {
 
 #[test]
 fn a_budget_refuses_before_anything_is_reserved_or_created() {
-    let bench = Bench::new(15, 0);
+    let bench = Bench::new(0, 0);
     let error = bench.buffer().unwrap_err();
     assert!(matches!(error, MemoryError::Budget(_)), "{error}");
     assert_eq!(stub::calls("cuMemAddressReserve"), 0);
+    // Addresses for more than the budget are no overcommitment.
+    let bench = Bench::new(15, 0);
+    let mut buffer = bench.buffer().unwrap();
+    buffer.grow_to(BLOCK).unwrap();
+    let error = buffer.grow_to(16 * BLOCK).unwrap_err();
+    assert!(matches!(error, MemoryError::Budget(_)), "{error}");
+    assert!(error.to_string().contains("not even if nothing else is used"), "{error}");
+    assert_eq!((stub::calls("cuMemCreate"), bench.used()), (1, BLOCK));
+    buffer.grow_to(15 * BLOCK).unwrap();
+    drop(buffer);
+    stub::reset();
     let bench = Bench::new(16, 0);
     let (mut one, mut other) = (bench.buffer().unwrap(), bench.buffer().unwrap());
     one.grow_to(10 * BLOCK).unwrap();
@@ -354,12 +376,15 @@ fn an_importer_grows_over_the_exporters_memory_in_order() {
     ours.grow_to(2 * BLOCK).unwrap();
     let incoming = importer(0);
     let mut theirs = VirtualBuffer::new(incoming.clone(), MAX, Account::nobody()).unwrap();
-    let base = theirs.base();
+    let (base, mut loans) = (theirs.base(), Vec::new());
     for (from, to) in [(0, 2 * BLOCK), (2 * BLOCK, 5 * BLOCK)] {
         ours.grow_to(to).unwrap();
         let error = theirs.grow_to(to).unwrap_err();
         assert!(matches!(error, MemoryError::Cuda(CudaError::NotImported { there: 0, .. })), "{error}");
-        for block in ours.export(from..to).unwrap() {
+        let (blocks, loan) = ours.export(from..to).unwrap();
+        assert_eq!(loan.bytes() as usize, to - from);
+        loans.push(loan);
+        for block in blocks {
             assert_eq!(rustix::io::fcntl_getfd(&block.fd), Ok(rustix::io::FdFlags::CLOEXEC));
             incoming.import(block).unwrap();
         }
@@ -370,16 +395,44 @@ fn an_importer_grows_over_the_exporters_memory_in_order() {
     }
     let there = memory(base, 5 * BLOCK);
     shrink(&mut ours, 0);
-    assert_eq!(
-        (bench.pool.idle_bytes(), bench.used()),
-        (0, 0),
-        "what was exported is never used for another"
-    );
+    assert_eq!(bench.pool.idle_bytes(), 0, "what was exported is never used for another");
     assert_eq!(memory(base, 5 * BLOCK), there, "an importer keeps what it has");
-    shrink(&mut theirs, BLOCK);
-    assert_eq!(stub::left().handles, 1);
+    assert_eq!(bench.used(), 5 * BLOCK, "and what it has stays charged");
+    shrink(&mut theirs, 2 * BLOCK);
+    loans.remove(1).reclaimed();
+    assert_eq!((stub::left().handles, bench.used()), (2, 2 * BLOCK));
     drop((ours, theirs));
-    assert_eq!(stub::left(), Left::default());
+    assert_eq!((stub::left(), bench.used()), (Left::default(), 2 * BLOCK));
+    loans.remove(0).reclaimed();
+    assert_eq!(bench.used(), 0);
+}
+
+#[test]
+fn what_is_lent_is_charged_once_until_its_owner_and_all_others_let_go() {
+    let bench = Bench::new(16, 16);
+    let mut buffer = bench.buffer().unwrap();
+    buffer.grow_to(4 * BLOCK).unwrap();
+    let lend = |part| buffer.export(part).unwrap().1;
+    let (first, second, forgotten) = (lend(0..2 * BLOCK), lend(0..2 * BLOCK), lend(2 * BLOCK..3 * BLOCK));
+    assert_eq!((first.bytes(), bench.used()), (2 * BLOCK as u64, 4 * BLOCK));
+    first.reclaimed();
+    assert_eq!(bench.used(), 4 * BLOCK, "the owner has it, and another");
+    // Dropped, and so never reclaimed.
+    drop(forgotten);
+    shrink(&mut buffer, 0);
+    assert_eq!((bench.pool.trim(), bench.used()), (BLOCK, 3 * BLOCK));
+    second.reclaimed();
+    assert_eq!((stub::left().handles, bench.used()), (0, BLOCK));
+    // An exporting that fails lends nothing.
+    buffer.grow_to(2 * BLOCK).unwrap();
+    stub::fail("cuMemExportToShareableHandle", 1, OUT_OF_MEMORY);
+    buffer.export(0..2 * BLOCK).unwrap_err();
+    // Reclaimed before it is released: nothing to give back yet.
+    let (_, loan) = buffer.export(0..BLOCK).unwrap();
+    loan.reclaimed();
+    assert_eq!(bench.used(), 3 * BLOCK);
+    drop(buffer);
+    assert_eq!(bench.used(), BLOCK);
 }
 
 #[test]
@@ -390,7 +443,7 @@ fn an_import_that_fails_to_be_mapped_waits_again_in_its_order() {
     for (symbol, skip) in [("cuMemMap", 2), ("cuMemSetAccess", 0)] {
         let incoming = importer(0);
         let mut theirs = VirtualBuffer::new(incoming.clone(), MAX, Account::nobody()).unwrap();
-        for block in ours.export(0..4 * BLOCK).unwrap() {
+        for block in ours.export(0..4 * BLOCK).unwrap().0 {
             incoming.import(block).unwrap();
         }
         stub::fail(symbol, skip, INVALID_VALUE);
@@ -406,7 +459,7 @@ fn a_block_that_is_not_what_was_announced_is_refused_and_its_descriptor_closed()
     let bench = Bench::new(16, 0);
     let mut ours = bench.buffer().unwrap();
     ours.grow_to(BLOCK).unwrap();
-    let export = || ours.export(0..BLOCK).unwrap().remove(0);
+    let export = || ours.export(0..BLOCK).unwrap().0.remove(0);
     let left = stub::left();
 
     let error = importer(1).import(export()).unwrap_err();
@@ -425,6 +478,20 @@ fn a_block_that_is_not_what_was_announced_is_refused_and_its_descriptor_closed()
         let error = importer(0).import(export()).unwrap_err().to_string();
         assert!(error.contains("error 101: this process cannot see that device"), "{error}");
     }
+    // The driver's word is taken for where it is, and for what it is.
+    let elsewhere = AllocationProp::exportable(DeviceNumber(1));
+    let [mut managed, mut on_host] = [AllocationProp::exportable(DeviceNumber(0)); 2];
+    managed.kind = 2;
+    on_host.location = Location { kind: 3, id: DeviceNumber(0) };
+    for (prop, said) in [
+        (managed, "is on no device"),
+        (on_host, "is on no device"),
+        (elsewhere, "is on another device than it was said to be"),
+    ] {
+        stub::describe(prop);
+        let error = importer(0).import(export()).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
     assert_eq!((stub::left(), open_descriptors()), (left, 0));
     ImportedBacking::new(device(0), 1 << 40).expect("as large as any");
     for block in [0, 3 * GRANULARITY as u64, GRANULARITY as u64 / 2, 1 << 41, 1 << 63, u64::MAX] {
@@ -442,7 +509,7 @@ fn only_whole_blocks_that_are_committed_are_exported_and_all_or_none() {
         let error = buffer.export(part).unwrap_err();
         assert!(matches!(error, MemoryError::Cuda(CudaError::NotCommitted { .. })), "{error}");
     }
-    assert_eq!(buffer.export(BLOCK..BLOCK).unwrap().len(), 0);
+    assert_eq!(buffer.export(BLOCK..BLOCK).unwrap().0.len(), 0);
     stub::fail("cuMemExportToShareableHandle", 2, OUT_OF_MEMORY);
     buffer.export(0..3 * BLOCK).unwrap_err();
     assert_eq!(open_descriptors(), 0);
@@ -451,14 +518,22 @@ fn only_whole_blocks_that_are_committed_are_exported_and_all_or_none() {
 #[test]
 fn a_forked_child_leaves_its_parents_device_memory_alone() {
     let bench = Bench::new(16, 4);
-    let mut buffer = bench.buffer().unwrap();
+    // The buffer's own lease is empty, since its pool answers for the memory.
+    let account = Account::device(bench.governor.clone(), 1, "a buffer");
+    let mut buffer = VirtualBuffer::new(CudaBacking::new(bench.pool.clone()), MAX, account).unwrap();
     buffer.grow_to(4 * BLOCK).unwrap();
     shrink(&mut buffer, 2 * BLOCK);
+    let (_, loan) = buffer.export(0..BLOCK).unwrap();
     let before = ["cuMemUnmap", "cuMemRelease", "cuMemAddressFree"].map(stub::calls);
-    // SAFETY: the child drops what makes no call there but `free`, and ends.
+    // As if another thread had it: a child whose parent's threads hold a lock finds it locked for good.
+    let locked = bench.governor.locked();
+    // SAFETY: the child drops what makes no call there but `free` and `alarm`, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        drop((buffer, bench));
+        // SAFETY: takes a number. Whoever waits for the lock for good is killed.
+        unsafe { libc::alarm(20) };
+        drop((buffer, bench.pool));
+        loan.reclaimed();
         let quiet = ["cuMemUnmap", "cuMemRelease", "cuMemAddressFree"].map(stub::calls) == before;
         // SAFETY: ends the child without running anything of its parent's.
         unsafe { libc::_exit(i32::from(quiet)) };
@@ -468,8 +543,11 @@ fn a_forked_child_leaves_its_parents_device_memory_alone() {
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert!(libc::WIFEXITED(status));
     assert_eq!(libc::WEXITSTATUS(status), 1);
-    drop((buffer, bench));
-    assert_eq!(stub::left(), Left::default());
+    drop(locked);
+    drop((buffer, bench.pool));
+    assert_eq!(bench.governor.device_usage().used as usize, BLOCK);
+    loan.reclaimed();
+    assert_eq!((stub::left(), bench.governor.device_usage().used), (Left::default(), 0));
 }
 
 proptest! {

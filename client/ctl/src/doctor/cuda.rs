@@ -67,7 +67,7 @@ impl Found {
                 break;
             }
         }
-        let survey = CudaDriverApi::load(None).and_then(|api| survey(&api)).map_err(|error| {
+        let survey = CudaDriverApi::load().and_then(|api| survey(&api)).map_err(|error| {
             let state = match error {
                 CudaError::Library { .. } => State::Missing,
                 _ => State::Failed,

@@ -43,9 +43,9 @@ impl Physical {
         Ok(Self { file, bytes, device, is_exportable: true, for_rdma, is_imported: true })
     }
 
-    /// A descriptor of its own, that no program inherits.
+    /// A descriptor of its own, that programs inherit: nothing says that CUDA's are closed before.
     pub(crate) fn export(&self) -> Result<OwnedFd, Code> {
-        rustix::io::fcntl_dupfd_cloexec(&self.file, 0).map_err(|_| OUT_OF_MEMORY)
+        rustix::io::dup(&self.file).map_err(|_| OUT_OF_MEMORY)
     }
 }
 

@@ -149,13 +149,15 @@ impl VirtualMemory {
 
     /// One mapping or several in a row, whole.
     pub(crate) fn unmap(&mut self, start: usize, bytes: usize) -> Result<(), Code> {
-        for at in self.whole(start, bytes)? {
-            self.mappings.remove(&at);
-        }
+        let whole = self.whole(start, bytes)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         // SAFETY: over mappings of ours. Who still uses the addresses was told not to, as on a GPU.
         let done = unsafe { rustix::mm::mmap_anonymous(pointer(start), bytes, ProtFlags::empty(), flags) };
-        done.map(drop).map_err(|_| OUT_OF_MEMORY)
+        done.map_err(|_| OUT_OF_MEMORY)?;
+        for at in whole {
+            self.mappings.remove(&at);
+        }
+        Ok(())
     }
 
     /// Of one mapping or several in a row, whole.

@@ -68,6 +68,8 @@ pub(crate) struct Attached {
     pub(crate) member: MemberId,
     inbox: Arc<Inbox>,
     given_back: Mutex<Option<Instant>>,
+    /// How many batches can be granted to it at a time.
+    depth: u32,
     /// How many that come back in quick succession are told of together: half of what it can have.
     enough: usize,
 }
@@ -96,6 +98,7 @@ impl Reader {
             member: attachment.member,
             inbox,
             given_back: Mutex::default(),
+            depth,
             enough: depth as usize / 2,
         };
         Self { attached: Arc::new(attached), poll: options.poll, waits: 0 }
@@ -104,6 +107,17 @@ impl Reader {
     /// The table's spec.
     pub fn spec(&self) -> &TableSpec {
         &self.attached.table().spec
+    }
+
+    /// How many batches can be granted to it at a time.
+    pub fn depth(&self) -> u32 {
+        self.attached.depth
+    }
+
+    /// Whether this process was forked from the one that attached, in which the reader is of no use.
+    #[inline]
+    pub fn is_elsewhere(&self) -> bool {
+        self.attached.is_elsewhere()
     }
 
     /// How often [`Reader::next_batch`] found no batch that was complete, and waited.

@@ -9,6 +9,8 @@ use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMet
 use pyo3::PyTypeInfo;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
 
 /// What an array says of itself, while it is borrowed.
 pub(crate) struct Fields<'a> {
@@ -48,6 +50,20 @@ pub(crate) fn fields<'a>(array: &'a Bound<'_, PyUntypedArray>) -> Fields<'a> {
 pub(crate) fn is_exact(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: it is an object, and the interpreter is attached, as the `Bound` says.
     (unsafe { npyffi::PyArray_CheckExact(object.py(), object.as_ptr()) }) != 0
+}
+
+/// An array of one of numpy's scalars, such as `np.float32(1)`; None if it is none.
+pub(crate) fn of_scalar<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyUntypedArray>>> {
+    static GENERIC: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let py = object.py();
+    if !object.is_instance(GENERIC.import(py, "numpy", "generic")?)? {
+        return Ok(None);
+    }
+    // SAFETY: it is one of numpy's scalars; no dtype asks for its own.
+    let made = unsafe { PY_ARRAY_API.PyArray_FromScalar(py, object.as_ptr(), std::ptr::null_mut()) };
+    // SAFETY: a new reference, or null with an exception set.
+    let made = unsafe { Bound::from_owned_ptr_or_err(py, made) }?;
+    Ok(Some(made.cast_into()?))
 }
 
 /// An array over memory of ours, that keeps `base` alive while it or a view of it is there.

@@ -39,11 +39,11 @@ impl Claim {
         many: bool,
         addresses: &[usize],
     ) -> PyResult<Self> {
-        let hold = Bound::new(py, Hold::of_writer(cell.clone()))?.into_any();
         // From here on a failure gives the claim up.
         let none = py.None();
         let mut claim =
             Self { cell, aside: Mutex::new(Some(aside)), data: none, arrays: Vec::new(), samples };
+        let hold = Bound::new(py, Hold::of_writer(claim.cell.clone()))?.into_any();
         for (leaf, &address) in leaves.all.iter().zip(addresses) {
             let mut dims: Vec<isize> =
                 many.then_some(samples as isize).into_iter().chain(leaf.dims.iter().copied()).collect();

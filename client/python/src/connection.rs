@@ -47,7 +47,7 @@ impl Client {
     /// This client's number, as echoctl shows it.
     #[getter]
     fn id(&self) -> u64 {
-        self.inner.id().0.into()
+        self.inner.id().0
     }
 
     /// Whether this process was forked from the one that connected.

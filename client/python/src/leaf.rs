@@ -176,8 +176,15 @@ impl Leaf {
         array.dtype().is_equiv_to(self.descr.bind(py))
     }
 
-    #[cold]
     fn made_array<'py>(&self, object: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyUntypedArray>> {
+        if let Some(array) = array::of_scalar(&object)? {
+            return Ok(array);
+        }
+        self.made_array_by_python(object)
+    }
+
+    #[cold]
+    fn made_array_by_python<'py>(&self, object: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyUntypedArray>> {
         let make = object.py().import("echod._leaves")?.getattr("as_array")?;
         Ok(make.call1((&self.name, object))?.cast_into()?)
     }

@@ -80,3 +80,28 @@ fn a_sample_travels_from_a_worker_to_a_trainer() {
     let samples = trainer.show_table("rollouts").unwrap().row.samples;
     assert_eq!((samples.committed, samples.delivered, samples.pending), (9, 9, 0));
 }
+
+#[test]
+fn a_claim_that_was_put_aside_is_taken_up_once_and_by_its_writer() {
+    let daemon = Daemon::start();
+    let client = daemon.client();
+    client.create_table(&numbers("aside", 2, 2)).unwrap();
+    let mut writer = client.attach_writer("aside", None).unwrap();
+    let mut other = client.attach_writer("aside", None).unwrap();
+    let mut reader = client.attach_reader("aside", None, Default::default()).unwrap();
+
+    let aside = writer.claim(1).unwrap().put_aside();
+    assert!(other.resume(aside).is_none(), "it is not this one's");
+    let mut claim = writer.resume(aside).expect("it is open");
+    claim.array_mut_as::<u64>(0).unwrap()[0] = 7;
+    claim.array_mut(1).copy_from_slice(&check_of(7));
+    claim.commit().unwrap();
+    assert!(writer.resume(aside).is_none(), "it was committed");
+
+    // One that is forgotten is given up by the next claim, and its room is written by that or another one.
+    let forgotten = writer.claim(1).unwrap().put_aside();
+    writer.append(&[&8_u64.to_ne_bytes(), &check_of(8)]).unwrap();
+    assert!(writer.resume(forgotten).is_none(), "it was given up");
+    let batch = reader.next_batch(LONG).unwrap();
+    assert_eq!(ids(&batch), [7, 8]);
+}

@@ -47,6 +47,12 @@ impl Batch {
         self.samples == 0
     }
 
+    /// Whether this process was forked from the one that reads, in which the batch is of no use.
+    #[inline]
+    pub fn is_elsewhere(&self) -> bool {
+        self.attached.is_elsewhere()
+    }
+
     /// How many arrays a sample has.
     pub fn arrays(&self) -> usize {
         self.attached.table().arrays.arrays()

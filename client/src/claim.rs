@@ -1,5 +1,6 @@
 //! Room for samples that are filled in place.
 
+use echo::ids::MemberId;
 use echo::ring::claim::Claim as Claimed;
 
 use crate::element::Element;
@@ -11,7 +12,16 @@ use crate::{Error, Result};
 pub struct Claim<'a> {
     writer: &'a mut Writer,
     claimed: Claimed,
+    /// Or put aside.
     committed: bool,
+}
+
+/// A claim that was put aside, so that its writer is not borrowed meanwhile: for languages that have no lifetimes. It
+/// is still open; one that is never taken up again is given up when the writer claims next.
+#[derive(Clone, Copy, Debug)]
+pub struct ClaimAside {
+    pub(crate) claimed: Claimed,
+    pub(crate) member: MemberId,
 }
 
 impl<'a> Claim<'a> {
@@ -63,6 +73,12 @@ impl<'a> Claim<'a> {
             "arrays begin on pages and slots are whole elements"
         );
         Ok(elements)
+    }
+
+    /// Puts it aside, open, until [`Writer::resume`].
+    pub fn put_aside(mut self) -> ClaimAside {
+        self.committed = true;
+        ClaimAside { claimed: self.claimed, member: self.writer.member() }
     }
 
     /// Commits the samples. When this returns, they will be delivered, whatever dies afterwards.

@@ -90,6 +90,11 @@ impl Client {
         self.connection.welcome().instance
     }
 
+    /// Whether this process was forked from the one that connected, in which the connection is of no use.
+    pub fn is_elsewhere(&self) -> bool {
+        self.connection.is_elsewhere()
+    }
+
     /// Makes a table, or finds one of that name with an equal spec. Returns when its memory is resident, which
     /// takes a second a GiB.
     ///

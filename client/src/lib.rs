@@ -64,7 +64,7 @@ mod wait;
 mod writer;
 
 pub use batch::{ArrayView, Batch};
-pub use claim::Claim;
+pub use claim::{Claim, ClaimAside};
 pub use client::{Client, ConnectOptions, CreatedTable};
 pub use echo::access::{AccessList, Role, Roles, Rule, RuleError, Who};
 pub use echo::host_pinning;

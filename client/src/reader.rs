@@ -70,6 +70,8 @@ pub(crate) struct Attached {
     given_back: Mutex<Option<Instant>>,
     /// Held by the thread that page-locks.
     pub(crate) pinning: Mutex<()>,
+    /// How many batches can be granted to it at a time.
+    depth: u32,
     /// How many that come back in quick succession are told of together: half of what it can have.
     enough: usize,
 }
@@ -99,6 +101,7 @@ impl Reader {
             inbox,
             given_back: Mutex::default(),
             pinning: Mutex::default(),
+            depth,
             enough: depth as usize / 2,
         };
         Self { attached: Arc::new(attached), poll: options.poll, waits: 0 }
@@ -107,6 +110,17 @@ impl Reader {
     /// The table's spec.
     pub fn spec(&self) -> &TableSpec {
         &self.attached.table().spec
+    }
+
+    /// How many batches can be granted to it at a time.
+    pub fn depth(&self) -> u32 {
+        self.attached.depth
+    }
+
+    /// Whether this process was forked from the one that attached, in which the reader is of no use.
+    #[inline]
+    pub fn is_elsewhere(&self) -> bool {
+        self.attached.is_elsewhere()
     }
 
     /// How often [`Reader::next_batch`] found no batch that was complete, and waited.

@@ -17,7 +17,7 @@ use echo::spec::TableSpec;
 use echo::sync::{Ordering, expect_write};
 use echo::wire::message::{Attachment, Call};
 
-use crate::claim::Claim;
+use crate::claim::{Claim, ClaimAside};
 use crate::connection::Connection;
 use crate::inbox::{Canceller, Inbox};
 use crate::table::Table;
@@ -164,8 +164,19 @@ impl Writer {
     /// # Errors
     /// As [`Writer::append`].
     pub fn try_claim(&mut self, n: u32) -> Result<Option<Claim<'_>>> {
-        let claimed = self.obtain(n, None, Instant::now())?;
+        // Without the clock, which costs as much as a small sample.
+        let claimed = match self.attempt(n)? {
+            Attempt::Claimed(claimed) => Some(claimed),
+            Attempt::Full(_) | Attempt::Closed(_) => self.obtain(n, None, Instant::now())?,
+        };
         Ok(claimed.map(|claimed| Claim::new(self, claimed)))
+    }
+
+    /// Takes up a claim that was put aside. None if it is another writer's, or is not open any more.
+    pub fn resume(&mut self, aside: ClaimAside) -> Option<Claim<'_>> {
+        let open = RecordedClaim::decode(self.attached.record().claim().load(Ordering::Relaxed));
+        let is_open = open.is_some_and(|open| open.position == aside.claimed.position && !open.dropped);
+        (self.attached.member == aside.member && is_open).then(|| Claim::new(self, aside.claimed))
     }
 
     /// Says that this writer commits no more samples. When every writer of the table has said so, what is left
@@ -174,6 +185,15 @@ impl Writer {
     /// # Errors
     /// If the daemon cannot be told.
     pub fn finish(self) -> Result<()> {
+        self.say_finished()
+    }
+
+    /// As [`Writer::finish`], for one who must keep the memory mapped a little longer. What is still written after it
+    /// may not be delivered.
+    ///
+    /// # Errors
+    /// As [`Writer::finish`].
+    pub fn say_finished(&self) -> Result<()> {
         let call = Call::FinishWriter { member: self.attached.member };
         self.attached.connection.call(call, self.attached.connection.timeout()).map(drop)
     }
@@ -365,8 +385,14 @@ impl Writer {
         let _ = self.attached.connection.tell(Call::DropClaim { member: self.attached.member });
     }
 
-    pub(crate) fn is_elsewhere(&self) -> bool {
+    /// Whether this process was forked from the one that attached, in which the writer is of no use.
+    #[inline]
+    pub fn is_elsewhere(&self) -> bool {
         self.attached.connection.is_elsewhere()
+    }
+
+    pub(crate) const fn member(&self) -> MemberId {
+        self.attached.member
     }
 
     pub(crate) fn table(&self) -> &Table {

@@ -2,6 +2,7 @@
 //!
 //! Reading order:
 //!
+//! - [`command`]: from a command line to a configuration and to what the process exits with.
 //! - [`run`]: from a configuration to a serving daemon, and to its end.
 //! - [`door`], [`allowance`]: what one user's connections may have, all together.
 //! - [`connection`]: one connection's packets; [`outbox`]: what is to be said to it; [`readiness`]: when.
@@ -19,6 +20,7 @@ pub mod bytes;
 pub mod cli;
 pub mod client;
 pub mod client_page;
+pub mod command;
 pub mod config;
 pub mod connection;
 pub mod door;

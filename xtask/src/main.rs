@@ -4,6 +4,7 @@
 
 mod manual;
 mod pinned;
+mod python;
 mod sanitized;
 
 use std::process::{Command, ExitCode};
@@ -13,10 +14,11 @@ const USAGE: &str = "\
 usage: cargo xtask CHORE
 
   check   formatting, lints, documentation, the manual
-  test    everything: check, the tests, the example with fake CUDA, the protocol model, the ring under loom, a
-          little fuzzing
+  test    everything: check, the tests, the example with fake CUDA, the Python package, the protocol model, the
+          ring under loom, a little fuzzing
   model   the protocol, state by state
   pinned  the example with page-locked memory, by a fake CUDA runtime
+  python  the Python package, installed into an environment of its own, and its tests
   loom    the ring's code, under every order that memory allows
   manual  writes the man pages and completions from the command lines; '--check' compares
   asan    the tests under AddressSanitizer
@@ -69,14 +71,20 @@ fn main() -> ExitCode {
         ("test", []) => {
             // The shortest time in which each door sees more than its corpus.
             let fuzz = || sanitized::fuzz(&["--seconds".into(), "5".into()]);
-            let chores: [&dyn Fn() -> ExitCode; 4] =
-                [&|| run_all(&[&CHECK, &TEST]), &pinned::run, &|| run_all(&[&MODEL, &LOOM]), &fuzz];
+            let chores: [&dyn Fn() -> ExitCode; 5] = [
+                &|| run_all(&[&CHECK, &TEST]),
+                &pinned::run,
+                &|| python::test(&[]),
+                &|| run_all(&[&MODEL, &LOOM]),
+                &fuzz,
+            ];
             let failed = chores.iter().map(|chore| chore()).find(|code| *code != ExitCode::SUCCESS);
             failed.unwrap_or(ExitCode::SUCCESS)
         }
         ("model", []) => run_all(&[&MODEL]),
         ("loom", []) => run_all(&[&LOOM]),
         ("pinned", []) => pinned::run(),
+        ("python", rest) => python::test(rest),
         ("soak", []) => run_all(&[&SOAK]),
         ("asan", []) => sanitized::asan(),
         ("fuzz", rest) => sanitized::fuzz(rest),

@@ -1,0 +1,119 @@
+"""Experience from rollout workers to trainers on one machine, through shared memory.
+
+A daemon, ``echod``, owns tables: rings of batches in shared memory. Workers write samples straight into a table, trainers
+read whole batches where they were written. ``echod`` and ``echoctl`` (what happens, and why something waits) are on the
+path once this package is installed; ``python -m echod`` is the daemon too.
+
+A worker::
+
+    import echod
+    table = echod.connect().table("rollouts")
+    writer = table.writer()
+    for sample in play():                    # a pytree of arrays and numbers, such as {"obs": ..., "reward": ...}
+        writer.append(sample)
+    writer.finish()
+
+A trainer::
+
+    import echod
+    table = echod.connect().create_table("rollouts", example=sample, batch_size=256, capacity=64)
+    for batch in table.reader(prefetch=2):
+        loss = step(batch.data)              # the same pytree, with samples first: read-only views of the ring
+
+What to know:
+
+- A sample is a pytree (dicts, lists, tuples, namedtuples, whatever optree knows) of numpy arrays, numpy scalars, or
+  Python numbers. Each sample must have the leaves of the table, with their dtypes and shapes: nothing is converted.
+  Arrays that lie on the CPU and speak DLPack or the buffer protocol are taken too.
+- A leaf is called by its path, such as ``obs/camera``. Readers get the structure of ``example``; those that only know the
+  table's name get dicts and lists made of the names, or the structure of the ``example=`` that they give.
+- A view keeps its batch. A block goes back to the workers when the batch and all arrays over it are gone, or at
+  ``batch.release()``. A reader has ``prefetch`` batches at most, counting those that you hold.
+- Every wait can be interrupted, has a timeout, and ends when the daemon is gone. ``await writer.append_async(sample)`` and
+  ``await reader.next_async()`` are the same for asyncio.
+- Connections, tables, writers and readers can be pickled to a spawned process, where they attach anew. In a forked one
+  everything raises ``ForkedError``: connect again there, or use multiprocessing's "spawn".
+
+``echod.local()`` starts a private daemon that ends with this process: for tests, notebooks, and to try things.
+"""
+
+from ._connection import Connection, Table, connect
+from ._errors import (
+    AllHeldError,
+    BudgetError,
+    CancelledError,
+    ClaimError,
+    ClosedError,
+    ConnectError,
+    Error,
+    FinishedError,
+    ForkedError,
+    GoneError,
+    InvalidSpecError,
+    LeafDTypeError,
+    LeafShapeError,
+    LeafValueError,
+    NoDaemonError,
+    NoSuchTableError,
+    NotPermittedError,
+    PartlyError,
+    PinError,
+    RefusedError,
+    ReleasedError,
+    SampleError,
+    SpecMismatchError,
+    SpoiltError,
+    StructureError,
+    TimeoutError,
+    VersionError,
+    ViewsAliveError,
+)
+from ._local import Local, local
+from ._native import Batch, Claim
+from ._reader import Pinned, Reader
+from ._tree import Leaf
+from ._writer import Writer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AllHeldError",
+    "Batch",
+    "BudgetError",
+    "CancelledError",
+    "Claim",
+    "ClaimError",
+    "ClosedError",
+    "ConnectError",
+    "Connection",
+    "Error",
+    "FinishedError",
+    "ForkedError",
+    "GoneError",
+    "InvalidSpecError",
+    "Leaf",
+    "LeafDTypeError",
+    "LeafShapeError",
+    "LeafValueError",
+    "Local",
+    "NoDaemonError",
+    "NoSuchTableError",
+    "NotPermittedError",
+    "PartlyError",
+    "PinError",
+    "Pinned",
+    "Reader",
+    "RefusedError",
+    "ReleasedError",
+    "SampleError",
+    "SpecMismatchError",
+    "SpoiltError",
+    "StructureError",
+    "Table",
+    "TimeoutError",
+    "VersionError",
+    "ViewsAliveError",
+    "Writer",
+    "connect",
+    "local",
+]

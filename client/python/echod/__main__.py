@@ -1,0 +1,5 @@
+"""`python -m echod`: the daemon."""
+
+from ._programs import echod
+
+echod()

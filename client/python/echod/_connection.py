@@ -1,0 +1,177 @@
+"""Connections, and tables."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Sequence
+
+import optree
+
+from . import _native, _tree
+from ._reader import Reader
+from ._tree import Leaf
+from ._writer import Writer
+
+
+def connect(path: str | os.PathLike[str] | None = None, *, name: str | None = None, timeout: float = 30.0) -> Connection:
+    """Connects to the daemon.
+
+    `path` is its socket; without one it is that of `ECHO_SOCKET`, else the first that exists of
+    `$XDG_RUNTIME_DIR/echo/echod.sock` and `/run/echo/echod.sock`. `name` is what echoctl calls this client. Connecting and
+    every call may take `timeout` seconds, and so may a writer's waits unless it is told otherwise.
+    """
+    return Connection(path, name=name, timeout=timeout)
+
+
+class Connection:
+    """A connection to the daemon: makes tables and finds them. Threads may share it."""
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, *, name: str | None = None, timeout: float = 30.0
+    ) -> None:
+        if name is None:
+            name = os.path.basename(sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c") else sys.executable)
+        self._client = _native.Client(None if path is None else os.fspath(path), name, timeout)
+        self._name, self._timeout = name, timeout
+
+    @property
+    def path(self) -> str:
+        """The daemon's socket."""
+        return os.fspath(self._client.socket)
+
+    def create_table(
+        self,
+        name: str,
+        *,
+        example: Any,
+        batch_size: int,
+        capacity: int,
+        max_capacity: int | None = None,
+        pin: str = "best-effort",
+        huge_pages: str = "auto",
+        access: Sequence[str] | None = None,
+    ) -> Table:
+        """Makes a table for samples such as `example`, or attaches to one of that name with the same spec.
+
+        `example` is a pytree of arrays, numpy scalars or Python numbers (which are taken as bool, int64, float64 and
+        complex128). `batch_size` is in samples and `capacity` in batches. `pin` says whether the pages must be locked
+        ("required", "best-effort", "off"), `huge_pages` whether large arrays must be on huge pages ("auto", "required",
+        "off"), `access` who else may do what, such as `["group:ml=read,write"]`; by default others may look.
+
+        Returns when the memory is resident, which takes a second a GiB.
+        """
+        leaves, treespec = _tree.spec(example)
+        arrays = [(leaf.name, leaf.dtype, list(leaf.shape)) for leaf in leaves]
+        rules = None if access is None else list(access)
+        self._client.create_table(name, arrays, batch_size, capacity, max_capacity, pin, huge_pages, rules)
+        return Table(self, name, leaves, batch_size, capacity, treespec)
+
+    def table(self, name: str, *, example: Any = None) -> Table:
+        """The table of that name. `example` gives its samples their structure, which its leaves must have."""
+        shown = self._client.show_table(name)
+        leaves = [Leaf(name, dtype, tuple(shape)) for name, dtype, shape in shown["arrays"]]
+        treespec = None if example is None else optree.tree_structure(example)
+        return Table(self, name, leaves, shown["batch_size"], shown["capacity"], treespec)
+
+    def tables(self) -> list[str]:
+        """The names of all tables."""
+        return self._client.list_tables()
+
+    def drop_table(self, name: str) -> None:
+        """Ends a table for everybody; samples that were not read are lost."""
+        self._client.drop_table(name)
+
+    def __reduce__(self) -> Any:
+        return _connect_again, (self.path, self._name, self._timeout)
+
+    def __repr__(self) -> str:
+        return f"<echod.Connection to {self.path}: client {self._client.id}, {self._name!r}>"
+
+
+# One for each socket and name in a process, so that ten tables that are pickled to it make one connection.
+_again: dict[tuple[int, str, str, float], Connection] = {}
+
+
+def _connect_again(path: str, name: str, timeout: float) -> Connection:
+    key = (os.getpid(), path, name, timeout)
+    known = _again.get(key)
+    if known is None or known._client.is_elsewhere or not known._client.is_alive:
+        known = _again[key] = Connection(path, name=name, timeout=timeout)
+    return known
+
+
+class Table:
+    """A table: its writers and readers, and what it holds. Pickled to another process it attaches anew there."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        name: str,
+        leaves: Sequence[Leaf],
+        batch_size: int,
+        capacity: int,
+        treespec: Any = None,
+    ) -> None:
+        self.connection = connection
+        self.name = name
+        self.leaves = tuple(leaves)
+        self.batch_size = batch_size
+        self.capacity = capacity
+        self._treespec = treespec
+        names = [leaf.name for leaf in self.leaves]
+        self._structure = None if treespec is None else _tree.structure(treespec, names)
+
+    def writer(self, *, timeout: float | None = None) -> Writer:
+        """The right to write samples. A call waits for room for `timeout` seconds, by default the connection's."""
+        return Writer(self, timeout)
+
+    def reader(
+        self,
+        prefetch: int = 2,
+        pin: bool | str = False,
+        poll: float = 0.0,
+        copy: bool = False,
+        *,
+        patience: float | None = 1.0,
+        example: Any = None,
+    ) -> Reader:
+        """The right to read batches.
+
+        `prefetch` is how many it can have at a time, those that you hold included; with 2, the next one fills while one is
+        read. `pin` page-locks the table for CUDA, or raises `PinError`: call it in the thread that uses the GPU, after the
+        framework has chosen its device; the table's access list must give you the role `pin`; a path names the runtime's
+        library. `poll` is for how many seconds a wait polls before it sleeps. With `copy`, batches are copied out and
+        given back at once. `patience` is for how many seconds a wait bears that this program holds every batch, before it
+        raises `AllHeldError`; None for ever. `example` gives the batches another structure.
+        """
+        return Reader(self, prefetch, pin, poll, copy, patience, example)
+
+    def info(self) -> dict[str, Any]:
+        """What the daemon says of it now: its state, its members, where its samples are."""
+        return self.connection._client.show_table(self.name)
+
+    def why(self) -> list[str]:
+        """What is being waited for, and who holds it up, longest first. `echoctl why` says it better."""
+        return self.connection._client.why(self.name)
+
+    def set_access(self, access: Sequence[str]) -> None:
+        """Says anew who may do what with it, beside its owner, such as `["group:ml=read,write"]`."""
+        self.connection._client.set_access(self.name, list(access))
+
+    def drop(self) -> None:
+        """Ends it for everybody; samples that were not read are lost."""
+        self.connection.drop_table(self.name)
+
+    def _structure_of(self, example: Any) -> Any:
+        if example is None:
+            return self._structure
+        return _tree.learn([leaf.name for leaf in self.leaves], example)
+
+    def __reduce__(self) -> Any:
+        state = (self.connection, self.name, self.leaves, self.batch_size, self.capacity, self._treespec)
+        return Table, state
+
+    def __repr__(self) -> str:
+        leaves = ", ".join(str(leaf) for leaf in self.leaves[:8]) + (", ..." if len(self.leaves) > 8 else "")
+        return f"<echod.Table {self.name!r}: {self.capacity} batches of {self.batch_size} samples; {leaves}>"

@@ -1,0 +1,180 @@
+"""Pytrees: the names of their leaves, and how the native module takes them apart.
+
+A leaf is called by its path: the keys, indices and field names from the root, joined by "/". In a key "~" is written "~0"
+and "/" is written "~1"; an empty key is "~2", and the key "." is "~3", since a sample that is a single array is called ".".
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Sequence
+
+import numpy as np
+import optree
+
+from . import _dtypes, _errors
+from ._native import Structure
+
+_ROOT = "."
+
+
+class Leaf(NamedTuple):
+    """One leaf of a table's samples: its path, its dtype's name, and the shape of one sample's."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.dtype}{list(self.shape)}"
+
+
+def flatten(tree: Any) -> tuple[list[Any], Any]:
+    """The leaves, and optree's description."""
+    leaves, treespec = optree.tree_flatten(tree)
+    return leaves, treespec
+
+
+def _escape(key: Any) -> str:
+    text = str(key).replace("~", "~0").replace("/", "~1")
+    return {"": "~2", _ROOT: "~3"}.get(text, text)
+
+
+def _unescape(text: str) -> str:
+    if "~" not in text:
+        return text
+    text = {"~2": "", "~3": _ROOT}.get(text, text)
+    return text.replace("~1", "/").replace("~0", "~")
+
+
+def _entry(entry: Any) -> Any:
+    # Fields by name, which optree's plain paths give by number.
+    for attribute in ("field", "name"):
+        named = getattr(entry, attribute, None)
+        if isinstance(named, str):
+            return named
+    return entry.entry
+
+
+def names(treespec: Any) -> list[str]:
+    """What the leaves are called."""
+    return ["/".join(_escape(_entry(entry)) for entry in accessor) or _ROOT for accessor in treespec.accessors()]
+
+
+def _program(treespec: Any) -> Any:
+    """The description as nested tuples; None if only optree can do it."""
+    kind = treespec.kind
+    if kind == optree.PyTreeKind.LEAF:
+        return ("leaf",)
+    if kind == optree.PyTreeKind.NONE:
+        return ("none",)
+    children = [_program(child) for child in treespec.children()]
+    if any(child is None for child in children):
+        return None
+    if kind == optree.PyTreeKind.DICT:
+        return ("dict", list(treespec.entries()), children)
+    if kind == optree.PyTreeKind.LIST:
+        return ("list", children)
+    if kind == optree.PyTreeKind.TUPLE:
+        return ("tuple", children)
+    if kind == optree.PyTreeKind.NAMEDTUPLE:
+        return ("namedtuple", treespec.type, children)
+    return None
+
+
+def structure(treespec: Any, of: Sequence[str]) -> Structure:
+    """How to take such trees apart into the arrays of a table, whose leaves are called `of`."""
+    place = {name: i for i, name in enumerate(of)}
+    found = names(treespec)
+    order = [place[name] for name in found if name in place]
+    if len(order) != len(found) or sorted(order) != list(range(len(of))):
+        extra = [name for name in found if name not in place]
+        missing = [name for name in of if name not in set(found)]
+        twice = sorted({name for name in found if found.count(name) > 1}) if not (extra or missing) else []
+        raise _mismatch(missing, extra, twice)
+    return Structure(_program(treespec), treespec, order)
+
+
+def _mismatch(missing: list[str], extra: list[str], twice: list[str]) -> _errors.StructureError:
+    said = []
+    if missing:
+        said.append("it lacks " + _list(missing))
+    if extra:
+        said.append("it has " + _list(extra) + ", which the table has not")
+    if twice:
+        said.append("it has more than one leaf called " + _list(twice))
+    return _errors.StructureError(
+        "the sample is not what the table holds: " + "; ".join(said), missing=missing, extra=extra
+    )
+
+
+def _list(of: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in of[:8])
+    return shown if len(of) <= 8 else f"{shown} and {len(of) - 8} more"
+
+
+def learn(of: Sequence[str], sample: Any) -> Structure:
+    """The structure of a sample whose leaves are called `of`, in whatever tree."""
+    return structure(optree.tree_structure(sample), of)
+
+
+def derived(of: Sequence[str]) -> Structure:
+    """A structure made of the names alone: dicts, and lists where the keys are 0, 1, 2, ..."""
+    if list(of) == [_ROOT]:
+        return Structure(("leaf",), optree.tree_structure(0), [0])
+    root: dict[str, Any] = {}
+    for i, name in enumerate(of):
+        node = root
+        *parents, last = name.split("/")
+        for parent in parents:
+            inner = node.setdefault(parent, {})
+            if not isinstance(inner, dict):
+                return _flat(of)
+            node = inner
+        if last in node:
+            return _flat(of)
+        node[last] = i
+    tree = _listed(root)
+    leaves, treespec = optree.tree_flatten(tree)
+    return Structure(_program(treespec), treespec, leaves)
+
+
+def _flat(of: Sequence[str]) -> Structure:
+    # A name that is the beginning of another one: only tables that were not made here have such.
+    leaves, treespec = optree.tree_flatten({name: i for i, name in enumerate(of)})
+    return Structure(_program(treespec), treespec, leaves)
+
+
+def _listed(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    if all(str(i) in node for i in range(len(node))):
+        return [_listed(node[str(i)]) for i in range(len(node))]
+    return {_unescape(key): _listed(child) for key, child in node.items()}
+
+
+def spec(example: Any) -> tuple[list[Leaf], Any]:
+    """The leaves of a table for samples such as this one, and optree's description."""
+    leaves, treespec = optree.tree_flatten(example)
+    found = names(treespec)
+    if not leaves:
+        raise _errors.InvalidSpecError("the example has no leaves: a sample is a pytree of arrays", kind="invalid_spec")
+    return [_leaf(name, value) for name, value in zip(found, leaves)], treespec
+
+
+def _leaf(name: str, value: Any) -> Leaf:
+    from . import _leaves
+
+    if type(value) in (bool, int, float, complex):
+        array = np.asarray(value)  # bool, int64, float64, complex128: as numpy takes them
+    else:
+        array = _leaves.as_array(name, value)
+    dtype = _dtypes.name(array.dtype)
+    if dtype is None:
+        swapped = "" if array.dtype.isnative else " (its bytes are swapped)"
+        raise _errors.LeafDTypeError(
+            f"leaf {name!r} of the example is of dtype {array.dtype}{swapped}, which a table cannot hold",
+            leaf=name,
+            expected="a number",
+            got=str(array.dtype),
+        )
+    return Leaf(name, dtype, tuple(array.shape))

@@ -1,0 +1,227 @@
+//! A batch, as numpy arrays over the memory where it was written.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+
+use crate::array;
+use crate::failure;
+use crate::leaf::Leaves;
+use crate::lease::{Hold, Lease, Pending};
+use crate::structure::Structure;
+
+/// Samples that nobody writes any more. `data` is the pytree of arrays, samples first.
+///
+/// The memory goes back to the workers when the batch and all arrays that show it are gone, or at `release()`.
+#[pyclass(frozen, module = "echod", weakref)]
+pub(crate) struct Batch {
+    /// None once it is released, or was copied.
+    lease: Mutex<Option<Arc<Lease>>>,
+    /// The tree, if it was copied.
+    copied: Option<Py<PyAny>>,
+    leaves: Arc<Leaves>,
+    structure: Py<Structure>,
+    pending: Py<Pending>,
+    table: Arc<str>,
+    seq: u64,
+    samples: usize,
+}
+
+impl Batch {
+    pub(crate) fn new(
+        lease: Arc<Lease>,
+        leaves: Arc<Leaves>,
+        structure: Py<Structure>,
+        pending: Py<Pending>,
+        table: Arc<str>,
+    ) -> Self {
+        let (seq, samples) = (lease.batch.seq(), lease.batch.len());
+        let lease = Mutex::new(Some(lease));
+        Self { lease, copied: None, leaves, structure, pending, table, seq, samples }
+    }
+
+    /// With arrays of its own, and given back.
+    pub(crate) fn into_copy(mut self, py: Python<'_>) -> PyResult<Self> {
+        self.copied = Some(self.copy(py)?);
+        self.lease.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(self)
+    }
+
+    fn lease(&self, py: Python<'_>) -> PyResult<Arc<Lease>> {
+        let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let lease = lease.ok_or_else(|| {
+            let message = format!("batch {} of table {:?} was released", self.seq, self.table);
+            failure::raise(py, "ReleasedError", &message, &[])
+        })?;
+        if lease.batch.is_elsewhere() {
+            return Err(failure::forked(py));
+        }
+        Ok(lease)
+    }
+
+    /// The arrays, in the order of the table.
+    fn views<'py>(&self, py: Python<'py>, writeable: bool) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let lease = self.lease(py)?;
+        let hold = Bound::new(py, Hold::of_lease(lease.clone()))?.into_any();
+        let view = |(i, leaf): (usize, &crate::leaf::Leaf)| {
+            let view = lease.batch.array(i);
+            let mut dims = [0; echo::spec::MAX_RANK + 1];
+            let rank = leaf.dims.len() + 1;
+            dims[0] = self.samples as isize;
+            dims[1..rank].copy_from_slice(&leaf.dims);
+            debug_assert_eq!(view.bytes().len(), leaf.bytes * self.samples);
+            let (descr, start) = (leaf.descr.bind(py), view.as_ptr().cast_mut());
+            // SAFETY: the view is so many samples of this leaf, one after the other (the client's promise); arrays begin
+            // on pages and slots are whole elements. `hold` keeps the lease and with it the mapping, and nobody writes
+            // the block until the lease is back. `writeable` is for torch alone, which knows no array that is
+            // read-only: who writes through it is stopped by the mapping, which is.
+            unsafe { array::over(&hold, descr, &mut dims[..rank], start, writeable) }.map(Bound::into_any)
+        };
+        self.leaves.all.iter().enumerate().map(view).collect()
+    }
+
+    fn bytes(&self) -> usize {
+        self.leaves.bytes * self.samples
+    }
+}
+
+#[pymethods]
+impl Batch {
+    /// The pytree of arrays over the batch, read-only. Each look makes new arrays over the same memory.
+    #[getter]
+    fn data(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match &self.copied {
+            Some(copied) => Ok(copied.clone_ref(py)),
+            None => Ok(self.structure.get().tree(py, self.views(py, false)?)?.unbind()),
+        }
+    }
+
+    /// The pytree with arrays of your own, which stay when the batch is released.
+    fn copy(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        if let Some(copied) = &self.copied {
+            return Ok(copied.clone_ref(py));
+        }
+        // numpy lets go of the interpreter's lock where an array is large.
+        let own = |view: Bound<'_, PyAny>| Ok(view.call_method1("copy", ("C",))?.unbind());
+        let copies: Vec<Py<PyAny>> = self.views(py, false)?.into_iter().map(own).collect::<PyResult<_>>()?;
+        let copies = copies.into_iter().map(|copy| copy.into_bound(py)).collect();
+        Ok(self.structure.get().tree(py, copies)?.unbind())
+    }
+
+    /// The pytree of torch tensors over the batch, without a copy. They are views as `data` is: they keep the batch, and
+    /// must not be written to.
+    fn torch(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.converted(py, "torch")
+    }
+
+    /// The pytree of jax arrays: over the same memory where jax can, else copies.
+    fn jax(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.converted(py, "jax")
+    }
+
+    /// Gives the memory back to the workers. Calling it again does nothing.
+    ///
+    /// Raises `ViewsAliveError` while arrays over the batch are alive, since they would show what comes next. With
+    /// `after=event`, anything with a `query()` that says whether it has happened (such as `torch.cuda.Event`), the
+    /// memory goes back once it has: events are asked at each later `next` of the reader, and every millisecond by a
+    /// thread while there are any.
+    #[pyo3(signature = (after=None))]
+    fn release(&self, py: Python<'_>, after: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+        let taken = {
+            let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+            match lease.as_ref().map(|lease| lease.views()) {
+                None => return Ok(()),
+                Some(0) => Ok(lease.take()),
+                Some(views) => Err(views),
+            }
+        };
+        let lease = match taken {
+            Ok(lease) => lease,
+            Err(views) => {
+                let (s, are) = if views == 1 { ("", "is") } else { ("s", "are") };
+                let message = format!(
+                    "batch {} cannot be released: arrays over it {are} alive, of {views} look{s} at its data; delete \
+                     them, or use copy()",
+                    self.seq
+                );
+                let views = views.into_pyobject(py)?.into_any();
+                return Err(failure::raise(py, "ViewsAliveError", &message, &[("views", views)]));
+            }
+        };
+        let (Some(event), Some(lease)) = (after, lease) else { return Ok(()) };
+        if !event.hasattr("query")? {
+            self.lease.lock().unwrap_or_else(PoisonError::into_inner).replace(lease);
+            return Err(PyTypeError::new_err(
+                "after= wants an event with a query(), such as torch.cuda.Event",
+            ));
+        }
+        self.pending.get().add(event.unbind(), lease);
+        if self.pending.get().poll(py)? > 0 {
+            py.import("echod._releaser")?.getattr("watch")?.call1((&self.pending,))?;
+        }
+        Ok(())
+    }
+
+    /// Whether its memory went back.
+    #[getter]
+    fn released(&self) -> bool {
+        self.lease.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    /// Its number in the table. Ascending within one reader, but for batches that a reader which died held before.
+    #[getter]
+    const fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// Bytes of its samples.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.bytes()
+    }
+
+    /// Samples in it: the table's batch size, but for the last ones of a table that has ended.
+    const fn __len__(&self) -> usize {
+        self.samples
+    }
+
+    fn __repr__(&self) -> String {
+        let state = match (&self.copied, self.lease.lock().unwrap_or_else(PoisonError::into_inner).as_ref()) {
+            (Some(_), _) => "copied".to_owned(),
+            (None, None) => "released".to_owned(),
+            (None, Some(lease)) => match lease.views() {
+                0 => "held".to_owned(),
+                views => format!("held, {views} trees of views alive"),
+            },
+        };
+        let leaves: Vec<String> = self.leaves.all.iter().take(8).map(|leaf| leaf.describe()).collect();
+        let more = if self.leaves.all.len() > 8 { ", ..." } else { "" };
+        format!(
+            "<echod.Batch {} of {:?}: {} samples, {} bytes, {state}; {}{more}>",
+            self.seq,
+            self.table,
+            self.samples,
+            self.bytes(),
+            leaves.join(", ")
+        )
+    }
+}
+
+impl Batch {
+    fn converted(&self, py: Python<'_>, framework: &str) -> PyResult<Py<PyAny>> {
+        let convert = py.import("echod._frameworks")?.getattr(framework)?;
+        let views = match &self.copied {
+            // Its arrays are nobody's but the caller's.
+            Some(copied) => {
+                let mut leaves = vec![None; self.leaves.all.len()];
+                self.structure.get().leaves(copied.bind(py), &mut leaves)?;
+                leaves.into_iter().flatten().collect()
+            }
+            None => self.views(py, framework == "torch")?,
+        };
+        let converted: Vec<Bound<'_, PyAny>> =
+            views.into_iter().map(|view| convert.call1((view,))).collect::<PyResult<_>>()?;
+        Ok(self.structure.get().tree(py, converted)?.unbind())
+    }
+}

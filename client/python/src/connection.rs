@@ -1,0 +1,208 @@
+//! A connection to a daemon, and what can be asked there.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use echo_client::message::TableDetails;
+use echo_client::{
+    AccessList, ArraySpec, Client as Inner, ConnectOptions, DType, HugePages, Pin, ReaderOptions, Rule,
+    TableSpec,
+};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::failure;
+use crate::reader::Reader;
+use crate::structure::Structure;
+use crate::waiting::{duration, interruptible};
+use crate::writer::Writer;
+
+/// A connection. `echod.Connection` is what people use.
+#[pyclass(frozen, module = "echod._native")]
+pub(crate) struct Client {
+    inner: Inner,
+    socket: PathBuf,
+    timeout: Duration,
+}
+
+#[pymethods]
+impl Client {
+    #[new]
+    fn new(py: Python<'_>, socket: Option<PathBuf>, name: String, timeout: f64) -> PyResult<Self> {
+        let timeout = duration(Some(timeout))?.unwrap_or(Duration::MAX);
+        // Found now, so that others can find the same one.
+        let socket = echo_client::search(socket.as_deref()).map_err(|error| failure::of(py, error))?;
+        let options = ConnectOptions { socket: Some(socket.clone()), name, timeout };
+        let inner = interruptible(py, move || Inner::connect(&options))?;
+        Ok(Self { inner, socket, timeout })
+    }
+
+    /// The daemon's socket.
+    #[getter]
+    fn socket(&self) -> PathBuf {
+        self.socket.clone()
+    }
+
+    /// This client's number, as echoctl shows it.
+    #[getter]
+    fn id(&self) -> u64 {
+        self.inner.id().0
+    }
+
+    /// Whether this process was forked from the one that connected.
+    #[getter]
+    fn is_elsewhere(&self) -> bool {
+        self.inner.is_elsewhere()
+    }
+
+    /// Whether the daemon still answers.
+    #[getter]
+    fn is_alive(&self, py: Python<'_>) -> bool {
+        let inner = self.inner.clone();
+        interruptible(py, move || inner.list_tables()).is_ok()
+    }
+
+    /// Makes a table, or finds an equal one: whether it was made. `arrays` are (name, dtype, shape).
+    #[expect(clippy::too_many_arguments, reason = "what a table is; named in Python")]
+    fn create_table(
+        &self,
+        py: Python<'_>,
+        name: String,
+        arrays: Vec<(String, String, Vec<u64>)>,
+        batch_size: u32,
+        capacity: u32,
+        max_capacity: Option<u32>,
+        pin: &str,
+        huge_pages: &str,
+        access: Option<Vec<String>>,
+    ) -> PyResult<bool> {
+        let array = |(path, dtype, shape): (String, String, Vec<u64>)| {
+            let dtype = DType::from_name(&dtype).ok_or_else(|| {
+                PyTypeError::new_err(format!("leaf {path:?} has dtype {dtype}, which a table cannot hold"))
+            })?;
+            Ok(ArraySpec::new(path, dtype, shape))
+        };
+        let arrays = arrays.into_iter().map(array).collect::<PyResult<_>>()?;
+        let spec = TableSpec {
+            max_capacity: max_capacity.unwrap_or(capacity),
+            pin: match pin {
+                "required" => Pin::Required,
+                "best-effort" => Pin::BestEffort,
+                "off" => Pin::Off,
+                other => {
+                    let message = format!("pin is 'required', 'best-effort' or 'off', not {other:?}");
+                    return Err(PyValueError::new_err(message));
+                }
+            },
+            huge_pages: match huge_pages {
+                "auto" => HugePages::Auto,
+                "required" => HugePages::Required,
+                "off" => HugePages::Off,
+                other => {
+                    let message = format!("huge_pages is 'auto', 'required' or 'off', not {other:?}");
+                    return Err(PyValueError::new_err(message));
+                }
+            },
+            ..TableSpec::new(name, arrays, batch_size, capacity)
+        };
+        let access = access.map(|rules| rules.iter().map(|rule| parse(rule)).collect::<PyResult<_>>());
+        let (inner, access) = (self.inner.clone(), access.transpose()?.map(AccessList));
+        let made = interruptible(py, move || match &access {
+            None => inner.create_table(&spec),
+            Some(access) => inner.create_table_for(&spec, access),
+        })?;
+        Ok(made.created)
+    }
+
+    /// One table, in full.
+    fn show_table<'py>(&self, py: Python<'py>, name: String) -> PyResult<Bound<'py, PyDict>> {
+        let inner = self.inner.clone();
+        let details = interruptible(py, move || inner.show_table(&name))?;
+        described(py, &details)
+    }
+
+    /// The names of all tables.
+    fn list_tables(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let inner = self.inner.clone();
+        let rows = interruptible(py, move || inner.list_tables())?;
+        Ok(rows.into_iter().map(|row| row.name).collect())
+    }
+
+    /// Ends a table for everybody.
+    fn drop_table(&self, py: Python<'_>, name: String) -> PyResult<()> {
+        let inner = self.inner.clone();
+        interruptible(py, move || inner.drop_table(&name))
+    }
+
+    /// Says anew who may do what with a table.
+    fn set_access(&self, py: Python<'_>, name: String, access: Vec<String>) -> PyResult<()> {
+        let access = AccessList(access.iter().map(|rule| parse(rule)).collect::<PyResult<_>>()?);
+        let inner = self.inner.clone();
+        interruptible(py, move || inner.set_access(&name, &access))
+    }
+
+    /// What is being waited for at a table, and who holds it up.
+    fn why(&self, py: Python<'_>, name: String) -> PyResult<Vec<String>> {
+        let inner = self.inner.clone();
+        let waits = interruptible(py, move || inner.why(&name))?;
+        Ok(waits.iter().map(|wait| format!("{wait:?}")).collect())
+    }
+}
+
+impl Client {
+    /// A writer of a table.
+    pub(crate) fn writer(
+        &self,
+        py: Python<'_>,
+        table: String,
+        structure: Option<Py<Structure>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Writer> {
+        let inner = self.inner.clone();
+        let writer = interruptible(py, move || inner.attach_writer(&table, None))?;
+        Writer::new(py, writer, structure, timeout.or(Some(self.timeout.as_secs_f64())))
+    }
+
+    /// A reader of a table.
+    pub(crate) fn reader(
+        &self,
+        py: Python<'_>,
+        table: String,
+        structure: Option<Py<Structure>>,
+        options: ReaderOptions,
+        copy: bool,
+        patience: Option<f64>,
+    ) -> PyResult<Reader> {
+        let inner = self.inner.clone();
+        let reader = interruptible(py, move || inner.attach_reader(&table, None, options))?;
+        Reader::new(py, reader, structure, copy, patience)
+    }
+}
+
+fn parse(rule: &str) -> PyResult<Rule> {
+    rule.parse().map_err(|error| PyValueError::new_err(format!("access rule {rule:?}: {error}")))
+}
+
+fn described<'py>(py: Python<'py>, details: &TableDetails) -> PyResult<Bound<'py, PyDict>> {
+    let TableDetails { row, spec, access, .. } = details;
+    let shown = PyDict::new(py);
+    let array = |array: &ArraySpec| (array.path.clone(), array.dtype.name(), array.shape.clone());
+    let rules: Vec<String> = access.0.iter().map(ToString::to_string).collect();
+    shown.set_item("name", &row.name)?;
+    shown.set_item("state", &row.state)?;
+    shown.set_item("arrays", spec.arrays.iter().map(array).collect::<Vec<_>>())?;
+    shown.set_item("batch_size", spec.batch_size)?;
+    shown.set_item("capacity", spec.capacity)?;
+    shown.set_item("max_capacity", spec.max_capacity)?;
+    shown.set_item("access", rules)?;
+    shown.set_item("sample_bytes", row.sample_bytes)?;
+    shown.set_item("committed_bytes", row.committed_bytes)?;
+    shown.set_item("writers", row.writers)?;
+    shown.set_item("readers", row.readers)?;
+    shown.set_item("samples_committed", row.samples.committed)?;
+    shown.set_item("samples_delivered", row.samples.delivered)?;
+    shown.set_item("samples_pending", row.samples.pending)?;
+    shown.set_item("batches_delivered", details.batches_delivered)?;
+    Ok(shown)
+}

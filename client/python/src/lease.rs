@@ -1,0 +1,144 @@
+//! What keeps a batch from being given back.
+//!
+//! ```text
+//! array ─▶ Hold ─▶ Lease ─▶ the client's batch        a Hold is made for each tree of views, and is their arrays' base
+//! Batch ──────────▶ Lease                             until it is released
+//! Pending ────────▶ Lease                             until its event has happened
+//! ```
+//!
+//! The last of them that goes gives the block back. numpy keeps the base of an array for every view of the array, so a
+//! slice, a reshape, or a tensor over it holds the lease as well.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use echo_client::Batch as Inner;
+use pyo3::prelude::*;
+
+use crate::writer::WriterCell;
+
+/// A batch that was not given back.
+pub(crate) struct Lease {
+    pub(crate) batch: Inner,
+    /// Trees of views that are alive.
+    views: AtomicUsize,
+    /// Dropped after the batch.
+    _counted: Counted,
+}
+
+/// One of the batches that a reader has handed out.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        // release: whoever sees the lower number sees that the batch is back
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Lease {
+    /// Of a batch that was handed out just now.
+    pub(crate) fn new(batch: Inner, held: &Arc<AtomicUsize>) -> Arc<Self> {
+        held.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Self { batch, views: AtomicUsize::new(0), _counted: Counted(held.clone()) })
+    }
+
+    /// Trees of views that are alive.
+    pub(crate) fn views(&self) -> usize {
+        // acquire: pairs with the release in `Hold::drop`
+        self.views.load(Ordering::Acquire)
+    }
+}
+
+/// The owner of the memory that an array shows. Nothing can be done with it.
+#[pyclass(frozen, module = "echod._native")]
+pub(crate) struct Hold {
+    keeps: Keeps,
+}
+
+enum Keeps {
+    Lease(Arc<Lease>),
+    Writer(#[expect(dead_code, reason = "kept, so that its memory stays mapped")] Arc<WriterCell>),
+}
+
+impl Hold {
+    pub(crate) fn of_lease(lease: Arc<Lease>) -> Self {
+        lease.views.fetch_add(1, Ordering::Relaxed);
+        Self { keeps: Keeps::Lease(lease) }
+    }
+
+    pub(crate) const fn of_writer(cell: Arc<WriterCell>) -> Self {
+        Self { keeps: Keeps::Writer(cell) }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if let Keeps::Lease(lease) = &self.keeps {
+            // release: pairs with the acquire in `Lease::views`
+            lease.views.fetch_sub(1, Ordering::Release);
+        }
+    }
+}
+
+#[pymethods]
+impl Hold {
+    fn __repr__(&self) -> String {
+        match &self.keeps {
+            Keeps::Lease(lease) => format!("<memory of batch {}>", lease.batch.seq()),
+            Keeps::Writer(_) => "<memory of a claim>".into(),
+        }
+    }
+}
+
+/// Batches of one reader that are given back when their events have happened.
+#[pyclass(frozen, module = "echod._native")]
+#[derive(Default)]
+pub(crate) struct Pending {
+    waiting: Mutex<Vec<(Py<PyAny>, Arc<Lease>)>>,
+}
+
+#[pymethods]
+impl Pending {
+    /// Asks every event, and gives back the batches of those that have happened. How many are left.
+    pub(crate) fn poll(&self, py: Python<'_>) -> PyResult<usize> {
+        // Taken out, since events are Python code: no lock is held while it runs.
+        let waiting = std::mem::take(&mut *self.lock());
+        let (mut left, mut first) = (Vec::new(), None);
+        for (event, lease) in waiting {
+            match event.bind(py).call_method0("query").and_then(|happened| happened.is_truthy()) {
+                Ok(true) => drop(lease),
+                Ok(false) => left.push((event, lease)),
+                Err(error) => {
+                    // Nobody knows whether it has happened, so the batch stays.
+                    left.push((event, lease));
+                    first.get_or_insert(error);
+                }
+            }
+        }
+        let mut waiting = self.lock();
+        waiting.append(&mut left);
+        match first {
+            Some(error) => Err(error),
+            None => Ok(waiting.len()),
+        }
+    }
+
+    fn __len__(&self) -> usize {
+        self.lock().len()
+    }
+}
+
+impl Pending {
+    pub(crate) fn add(&self, event: Py<PyAny>, lease: Arc<Lease>) {
+        self.lock().push((event, lease));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Py<PyAny>, Arc<Lease>)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

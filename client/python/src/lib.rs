@@ -1,0 +1,49 @@
+//! The native half of the Python package `echod`.
+//!
+//! Python says what a sample looks like and what is to happen; here is what happens for each sample and each batch.
+//! Reading order: `connection` (a daemon and its tables), `structure` (the pytree, as steps to its leaves), `leaf` (one
+//! leaf: what may be written into it), `strided` (copying it), `writer` and `claim`, then `reader`, `lease` and `batch`;
+//! `array` is the one door to numpy's C interface, `waiting` how a wait is interrupted, `failure` how errors look.
+//!
+//! What always holds: the interpreter's lock is not held while anything waits for another process; no lock of ours is held
+//! while Python code runs; and a view of a batch holds its lease, so the daemon gets a block back only when no array of
+//! this process shows it any more.
+
+mod array;
+mod batch;
+mod claim;
+mod command;
+mod connection;
+mod failure;
+mod leaf;
+mod lease;
+mod reader;
+mod strided;
+mod structure;
+mod waiting;
+mod writer;
+
+use pyo3::prelude::*;
+
+/// The native module. Import `echod` instead.
+#[pymodule(gil_used = true)]
+mod _native {
+    #[pymodule_export]
+    use crate::batch::Batch;
+    #[pymodule_export]
+    use crate::claim::Claim;
+    #[pymodule_export]
+    use crate::command::{run_ctl, run_daemon};
+    #[pymodule_export]
+    use crate::connection::Client;
+    #[pymodule_export]
+    use crate::lease::{Hold, Pending};
+    #[pymodule_export]
+    use crate::reader::Reader;
+    #[pymodule_export]
+    use crate::structure::Structure;
+    #[pymodule_export]
+    use crate::waiting::Token;
+    #[pymodule_export]
+    use crate::writer::Writer;
+}

@@ -1,0 +1,444 @@
+//! The worker's side: samples in.
+//!
+//! A sample is taken apart and checked first, then copied into a claim and committed: what is refused has claimed
+//! nothing. A small sample for which there is room goes without letting go of the interpreter's lock, which costs as much
+//! as the copy; everything else goes without it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use echo::memory::fork::Birthplace;
+use echo_client::{Canceller, ClaimAside, Error, Writer as Inner};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::claim::Claim;
+use crate::connection::Client;
+use crate::failure;
+use crate::leaf::{Leaves, Source, absent};
+use crate::structure::Structure;
+use crate::waiting::{Patience, SLICE, Token, look};
+
+/// A sample of more bytes is copied without the interpreter's lock.
+const SMALL: usize = 8 << 10;
+
+/// The right to write samples into a table.
+#[pyclass(frozen, subclass, module = "echod._native")]
+pub(crate) struct Writer {
+    cell: Arc<WriterCell>,
+    /// Beside the cell, which the one who waits holds locked.
+    canceller: Canceller,
+    leaves: Arc<Leaves>,
+    /// Of the samples seen last. A sample of another one that has the same leaves is as good.
+    structure: Mutex<Option<Py<Structure>>>,
+    /// Of calls that do not say how long they wait.
+    timeout: Option<f64>,
+}
+
+/// What claims keep alive: the mapping.
+pub(crate) struct WriterCell {
+    /// Looked at before the lock: in a child, a thread of the parent's may hold it for ever.
+    birthplace: Birthplace,
+    state: Mutex<WriterState>,
+}
+
+pub(crate) struct WriterState {
+    pub(crate) writer: Inner,
+    /// The claim that is open, in `Claim`'s hands.
+    pub(crate) open: Option<ClaimAside>,
+    finished: bool,
+}
+
+/// How far a slice of waiting came.
+enum Step {
+    Wrote(usize),
+    Full,
+}
+
+/// Why a slice of waiting did not write.
+pub(crate) enum Stop {
+    Failed(Error),
+    Finished,
+    Open,
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Stop {
+    pub(crate) fn raise(self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::Failed(error) => failure::of(py, error),
+            Self::Finished => {
+                failure::raise(py, "FinishedError", "this writer has finished: attach another", &[])
+            }
+            Self::Open => {
+                let message = "a claim of this writer is open: commit or abort it first";
+                failure::raise(py, "ClaimError", message, &[])
+            }
+        }
+    }
+}
+
+impl WriterCell {
+    /// The state. Nobody runs Python code or waits for the interpreter while holding it.
+    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, WriterState>, Stop> {
+        match self.birthplace.is_elsewhere() {
+            true => Err(Stop::Failed(Error::Forked)),
+            false => Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, WriterState>> {
+        if self.birthplace.is_elsewhere() { None } else { self.state.try_lock().ok() }
+    }
+}
+
+impl WriterState {
+    #[inline]
+    pub(crate) fn usable(&mut self) -> Result<&mut Inner, Stop> {
+        if self.finished {
+            return Err(Stop::Finished);
+        }
+        if self.open.is_some() {
+            return Err(Stop::Open);
+        }
+        Ok(&mut self.writer)
+    }
+
+    /// Copies samples from `first` on into a claim and commits it. How many.
+    #[inline]
+    fn write(
+        &mut self,
+        leaves: &Leaves,
+        sources: &[Source],
+        first: usize,
+        wanted: usize,
+        wait: Option<Duration>,
+    ) -> Result<Step, Stop> {
+        let writer = self.usable()?;
+        let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+        let claim = match wait {
+            None => writer.try_claim(wanted)?,
+            Some(slice) => {
+                writer.set_timeout(slice);
+                match writer.claim(wanted) {
+                    Ok(claim) => Some(claim),
+                    Err(Error::TimedOut { .. }) => None,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        };
+        let Some(mut claim) = claim else { return Ok(Step::Full) };
+        let samples = claim.len();
+        for (i, (leaf, source)) in leaves.all.iter().zip(sources).enumerate() {
+            let target = claim.array_mut(i);
+            debug_assert_eq!(target.len(), leaf.bytes * samples);
+            // SAFETY: the target is so many samples long, and ours alone (a claim); the source was checked against
+            // the leaf and has at least `first + samples` of them, since no claim is larger than what was asked for.
+            unsafe { leaf.copy(source, first, samples, target.as_mut_ptr()) };
+        }
+        claim.commit()?;
+        Ok(Step::Wrote(samples))
+    }
+}
+
+impl Writer {
+    pub(crate) fn new(
+        py: Python<'_>,
+        writer: Inner,
+        structure: Option<Py<Structure>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Self> {
+        let leaves = Arc::new(Leaves::new(py, writer.spec())?);
+        let canceller = writer.canceller();
+        let state = Mutex::new(WriterState { writer, open: None, finished: false });
+        let cell = Arc::new(WriterCell { birthplace: Birthplace::here(), state });
+        Ok(Self { cell, canceller, leaves, structure: Mutex::new(structure), timeout })
+    }
+
+    fn known(&self, py: Python<'_>) -> Option<Py<Structure>> {
+        // Held for a moment only, and never while Python code runs.
+        self.structure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .map(|known| known.clone_ref(py))
+    }
+
+    /// The sample's leaves, in the order of the table.
+    #[inline]
+    fn take_apart<'py>(&self, sample: &Bound<'py, PyAny>) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
+        let py = sample.py();
+        let mut leaves = vec![None; self.leaves.all.len()];
+        if let Some(known) = self.known(py)
+            && known.get().leaves(sample, &mut leaves)?
+        {
+            return Ok(leaves);
+        }
+        self.learn(sample, &mut leaves)?;
+        Ok(leaves)
+    }
+
+    /// Learns the structure of a sample whose leaves are the table's, in another structure or for the first time.
+    #[cold]
+    fn learn<'py>(
+        &self,
+        sample: &Bound<'py, PyAny>,
+        leaves: &mut [Option<Bound<'py, PyAny>>],
+    ) -> PyResult<()> {
+        let py = sample.py();
+        let learn = py.import("echod._tree")?.getattr("learn")?;
+        let learnt = learn.call1((self.leaves.names(), sample))?.cast_into::<Structure>()?.unbind();
+        if !learnt.get().leaves(sample, leaves)? {
+            return Err(failure::raise(
+                py,
+                "StructureError",
+                "the sample changes while it is looked at",
+                &[],
+            ));
+        }
+        let before = self.structure.lock().unwrap_or_else(PoisonError::into_inner).replace(learnt);
+        drop(before);
+        Ok(())
+    }
+
+    /// The structure for claims: the one that is known, else one made of the names.
+    fn structure(&self, py: Python<'_>) -> PyResult<Py<Structure>> {
+        match self.known(py) {
+            Some(known) => Ok(known),
+            None => derived(py, &self.leaves),
+        }
+    }
+
+    fn write(
+        &self,
+        py: Python<'_>,
+        sources: &[Source],
+        samples: usize,
+        timeout: Option<f64>,
+        token: Option<&Token>,
+    ) -> PyResult<()> {
+        let mut done = 0;
+        if samples.saturating_mul(self.leaves.bytes) <= SMALL
+            && let Some(mut state) = self.cell.try_lock()
+        {
+            while done < samples {
+                match state.write(&self.leaves, sources, done, samples - done, None) {
+                    Ok(Step::Wrote(n)) => done += n,
+                    Ok(Step::Full) => break,
+                    Err(stop) => {
+                        drop(state);
+                        return Err(self.partly(py, stop, done, samples));
+                    }
+                }
+            }
+        }
+        if done < samples { self.write_waiting(py, sources, done, samples, timeout, token) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn write_waiting(
+        &self,
+        py: Python<'_>,
+        sources: &[Source],
+        mut done: usize,
+        samples: usize,
+        timeout: Option<f64>,
+        token: Option<&Token>,
+    ) -> PyResult<()> {
+        let patience = Patience::new(timeout.or(self.timeout))?;
+        while done < samples {
+            // One look at least, also for a timeout of 0.
+            let slice = patience.slice(SLICE);
+            let step = py.detach(|| {
+                let mut state = self.cell.lock()?;
+                state.write(&self.leaves, sources, done, samples - done, slice)
+            });
+            let stop = match step {
+                Ok(Step::Wrote(n)) => {
+                    done += n;
+                    continue;
+                }
+                Ok(Step::Full) if slice.is_none() => {
+                    Stop::Failed(Error::TimedOut { what: "waiting for room", after: patience.total() })
+                }
+                Ok(Step::Full) => {
+                    look(py, token)?;
+                    continue;
+                }
+                // Somebody cancels, but who says so by the token: it is looked at.
+                Err(Stop::Failed(Error::Cancelled)) => {
+                    look(py, token)?;
+                    continue;
+                }
+                Err(stop) => stop,
+            };
+            return Err(self.partly(py, stop, done, samples));
+        }
+        Ok(())
+    }
+
+    fn partly(&self, py: Python<'_>, stop: Stop, done: usize, of: usize) -> PyErr {
+        match stop {
+            Stop::Failed(source) if done > 0 => {
+                failure::of(py, Error::Partly { done, of, source: Box::new(source) })
+            }
+            stop => stop.raise(py),
+        }
+    }
+}
+
+#[pymethods]
+impl Writer {
+    #[new]
+    #[pyo3(signature = (client, table, structure=None, timeout=None))]
+    fn attach(
+        py: Python<'_>,
+        client: &Bound<'_, Client>,
+        table: String,
+        structure: Option<Py<Structure>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Self> {
+        client.get().writer(py, table, structure, timeout)
+    }
+
+    /// Writes one sample: a pytree with the table's leaves. Waits for room if there is none.
+    ///
+    /// When it returns the sample will be delivered, whatever dies afterwards. If it raises, the sample was not written.
+    /// `timeout` is in seconds, by default that of the writer; `math.inf` waits for ever.
+    #[pyo3(signature = (sample, *, timeout=None, _token=None))]
+    fn append(
+        &self,
+        sample: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        _token: Option<&Bound<'_, Token>>,
+    ) -> PyResult<()> {
+        let py = sample.py();
+        let mut sources = Vec::with_capacity(self.leaves.all.len());
+        for (leaf, object) in self.leaves.all.iter().zip(self.take_apart(sample)?) {
+            let object = object.ok_or_else(|| absent(py, &leaf.name))?;
+            sources.push(leaf.source(object)?);
+        }
+        self.write(py, &sources, 1, timeout, _token.map(Bound::get))
+    }
+
+    /// Writes several samples: a pytree whose leaves have a leading axis, as a vectorised environment gives them.
+    ///
+    /// All leaves must have as many samples. They become neighbours in as few pieces as possible. `PartlyError.done` says
+    /// how many were written if it fails in the middle.
+    #[pyo3(signature = (samples, *, timeout=None, _token=None))]
+    fn append_many(
+        &self,
+        samples: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        _token: Option<&Bound<'_, Token>>,
+    ) -> PyResult<()> {
+        let py = samples.py();
+        let mut sources = Vec::with_capacity(self.leaves.all.len());
+        let mut count = None;
+        for (leaf, object) in self.leaves.all.iter().zip(self.take_apart(samples)?) {
+            let object = object.ok_or_else(|| absent(py, &leaf.name))?;
+            sources.push(leaf.sources(object, &mut count)?);
+        }
+        self.write(py, &sources, count.unwrap_or(0), timeout, _token.map(Bound::get))
+    }
+
+    /// Room for a sample, to be filled in place: `with writer.claim() as slot: slot.data["obs"][:] = ...`.
+    ///
+    /// The block commits it at its end, and gives it up if it raises. With `n`, room for up to `n` samples in a row
+    /// (`len(slot)` says how many): the arrays then have a leading axis. What is in them is left over from before.
+    #[pyo3(signature = (n=None, *, timeout=None, _token=None))]
+    fn claim(
+        &self,
+        py: Python<'_>,
+        n: Option<u32>,
+        timeout: Option<f64>,
+        _token: Option<&Bound<'_, Token>>,
+    ) -> PyResult<Claim> {
+        if n == Some(0) {
+            return Err(PyValueError::new_err("a claim is for one sample at least"));
+        }
+        let structure = self.structure(py)?;
+        let patience = Patience::new(timeout.or(self.timeout))?;
+        loop {
+            let slice = patience.slice(SLICE);
+            let claimed = py.detach(|| -> Result<_, Stop> {
+                let mut state = self.cell.lock()?;
+                let writer = state.usable()?;
+                let wanted = n.unwrap_or(1);
+                writer.set_timeout(slice.unwrap_or_default());
+                let mut claim = match writer.claim(wanted) {
+                    Ok(claim) => claim,
+                    Err(Error::TimedOut { .. }) => return Ok(None),
+                    Err(error) => return Err(error.into()),
+                };
+                let samples = claim.len();
+                let arrays = (0..self.leaves.all.len()).map(|i| claim.array_mut(i).as_mut_ptr() as usize);
+                let arrays: Vec<usize> = arrays.collect();
+                let aside = claim.put_aside();
+                state.open = Some(aside);
+                Ok(Some((samples, arrays, aside)))
+            });
+            match claimed {
+                Ok(Some((samples, arrays, aside))) => {
+                    let (cell, leaves) = (self.cell.clone(), self.leaves.clone());
+                    return Claim::new(py, cell, aside, &leaves, structure, samples, n.is_some(), &arrays);
+                }
+                Ok(None) if slice.is_none() => {
+                    let error = Error::TimedOut { what: "waiting for room", after: patience.total() };
+                    return Err(failure::of(py, error));
+                }
+                Ok(None) | Err(Stop::Failed(Error::Cancelled)) => look(py, _token.map(Bound::get))?,
+                Err(stop) => return Err(stop.raise(py)),
+            }
+        }
+    }
+
+    /// Says that this writer writes no more. When every writer of the table has said so, what is left is delivered and
+    /// the table ends. Calling it again does nothing.
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| {
+            let mut state = self.cell.lock()?;
+            if state.finished {
+                return Ok(());
+            }
+            state.usable()?.say_finished()?;
+            state.finished = true;
+            Ok(())
+        })
+        .map_err(|stop: Stop| stop.raise(py))
+    }
+
+    /// Ends the wait that is going on, or else the next one, so that its call looks at its token.
+    fn _wake(&self) {
+        self.canceller.cancel();
+    }
+
+    /// Whether it has finished.
+    #[getter]
+    fn finished(&self, py: Python<'_>) -> PyResult<bool> {
+        py.detach(|| Ok(self.cell.lock()?.finished)).map_err(|stop: Stop| stop.raise(py))
+    }
+
+    /// Samples written so far.
+    #[getter]
+    fn committed(&self, py: Python<'_>) -> PyResult<u64> {
+        py.detach(|| Ok(self.cell.lock()?.writer.committed())).map_err(|stop: Stop| stop.raise(py))
+    }
+
+    /// How often it waited for room, counted anew at least four times a second.
+    #[getter]
+    fn waits(&self, py: Python<'_>) -> PyResult<u64> {
+        py.detach(|| Ok(self.cell.lock()?.writer.waits())).map_err(|stop: Stop| stop.raise(py))
+    }
+}
+
+/// A structure made of the leaves' names.
+pub(crate) fn derived(py: Python<'_>, leaves: &Leaves) -> PyResult<Py<Structure>> {
+    let derive = py.import("echod._tree")?.getattr("derived")?;
+    Ok(derive.call1((leaves.names(),))?.cast_into::<Structure>()?.unbind())
+}

@@ -1,0 +1,48 @@
+import itertools
+
+import echod
+import numpy as np
+import pytest
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def daemon():
+    with echod.local(host_budget="2 GiB") as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def name():
+    return f"t{next(_numbers)}"
+
+
+@pytest.fixture
+def make(daemon, name):
+    """Makes a table on a connection of its own, and drops it in the end."""
+    made = []
+
+    def make(example, batch_size=4, capacity=8, **options):
+        connection = daemon.connect()
+        table = connection.create_table(
+            f"{name}-{len(made)}", example=example, batch_size=batch_size, capacity=capacity, **options
+        )
+        made.append(table)
+        return table
+
+    yield make
+    for table in made:
+        try:
+            daemon.connection.drop_table(table.name)
+        except echod.NoSuchTableError:
+            pass
+
+
+@pytest.fixture
+def sample():
+    return {
+        "obs": np.arange(4, dtype=np.float32),
+        "reward": np.float32(0.5),
+        "info": {"step": 7, "done": False},
+    }

@@ -9,9 +9,9 @@
 //! The last of them that goes gives the block back. numpy keeps the base of an array for every view of the array, so a
 //! slice, a reshape, or a tensor over it holds the lease as well.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use echo::sync::{AtomicU32, Ordering};
 use echo_client::Batch as Inner;
 use pyo3::prelude::*;
 
@@ -21,13 +21,13 @@ use crate::writer::WriterCell;
 pub(crate) struct Lease {
     pub(crate) batch: Inner,
     /// Trees of views that are alive.
-    views: AtomicUsize,
+    views: AtomicU32,
     /// Dropped after the batch.
     _counted: Counted,
 }
 
 /// One of the batches that a reader has handed out.
-struct Counted(Arc<AtomicUsize>);
+struct Counted(Arc<AtomicU32>);
 
 impl Drop for Counted {
     fn drop(&mut self) {
@@ -38,13 +38,13 @@ impl Drop for Counted {
 
 impl Lease {
     /// Of a batch that was handed out just now.
-    pub(crate) fn new(batch: Inner, held: &Arc<AtomicUsize>) -> Arc<Self> {
+    pub(crate) fn new(batch: Inner, held: &Arc<AtomicU32>) -> Arc<Self> {
         held.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { batch, views: AtomicUsize::new(0), _counted: Counted(held.clone()) })
+        Arc::new(Self { batch, views: AtomicU32::new(0), _counted: Counted(held.clone()) })
     }
 
     /// Trees of views that are alive.
-    pub(crate) fn views(&self) -> usize {
+    pub(crate) fn views(&self) -> u32 {
         // acquire: pairs with the release in `Hold::drop`
         self.views.load(Ordering::Acquire)
     }

@@ -9,11 +9,11 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use echo::memory::fork::Birthplace;
+use echo::sync::{AtomicU32, Ordering};
 use echo_client::message::EndReason;
 use echo_client::{Canceller, Error, PinOptions, Pinned, Reader as Inner, ReaderOptions};
 use pyo3::exceptions::PyStopIteration;
@@ -42,8 +42,8 @@ pub(crate) struct Reader {
     structure: Py<Structure>,
     table: Arc<str>,
     /// Batches that were handed out and not given back.
-    held: Arc<AtomicUsize>,
-    depth: usize,
+    held: Arc<AtomicU32>,
+    depth: u32,
     pending: Py<Pending>,
     /// Batches that nobody got.
     kept: Mutex<VecDeque<Py<Batch>>>,
@@ -67,7 +67,7 @@ impl Reader {
             birthplace: Birthplace::here(),
             canceller: reader.canceller(),
             table: reader.spec().name.as_str().into(),
-            depth: reader.depth() as usize,
+            depth: reader.depth(),
             reader: Mutex::new(reader),
             leaves,
             structure,
@@ -182,7 +182,7 @@ impl Reader {
             self.table,
             patience.elapsed().as_secs_f64(),
         );
-        let number = |n: usize| n.into_pyobject(py).map(Bound::into_any);
+        let number = |n: u32| n.into_pyobject(py).map(Bound::into_any);
         Err(failure::raise(
             py,
             "AllHeldError",
@@ -279,13 +279,13 @@ impl Reader {
 
     /// Batches that were handed out and not given back yet.
     #[getter]
-    fn held(&self) -> usize {
+    fn held(&self) -> u32 {
         self.held.load(Ordering::Relaxed)
     }
 
     /// How many batches it can have at a time: the prefetch depth, or what the table has if that is less.
     #[getter]
-    const fn prefetch(&self) -> usize {
+    const fn prefetch(&self) -> u32 {
         self.depth
     }
 

@@ -3,11 +3,11 @@
 //! A wait is made of slices: without the interpreter's lock for at most [`SLICE`], then a look whether a signal came
 //! (KeyboardInterrupt) or the wait was cancelled. No lock of ours is held while signal handlers run.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use echo::sync::{AtomicBool, Ordering};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

@@ -152,6 +152,22 @@ class LeafValueError(SampleError, OverflowError):
     expected: str
 
 
+class NotFullError(SampleError, ValueError):
+    """Time scale `scale` of an accumulator has only `filled` of its `places` filled."""
+
+    scale: str
+    filled: int
+    places: int
+
+
+class FullError(SampleError, IndexError):
+    """Time scale `scale` of an accumulator has no room: `filled` of its `places` are filled."""
+
+    scale: str
+    filled: int
+    places: int
+
+
 class ReleasedError(Error):
     """The batch was released."""
 

@@ -109,6 +109,22 @@ def other_number(leaf: str, expected: np.dtype[Any], got: Any) -> Exception:
     )
 
 
+def number(leaf: str, expected: np.dtype[Any], value: Any) -> np.ndarray[Any, Any]:
+    """A number of Python's as a 0-d array of that dtype, if it is of its kind and fits."""
+    fits = {bool: "b", int: "iu", float: "f", complex: "c"}[type(value)]
+    small = _dtypes.name(expected) in ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+    if ("f" if small else expected.kind) not in fits:
+        raise other_number(leaf, expected, value)
+    try:
+        with np.errstate(over="ignore"):
+            made = np.array(value, dtype=expected)
+    except OverflowError:
+        raise other_number(leaf, expected, value) from None
+    if type(value) is float and np.isfinite(value) and not np.isfinite(made.astype(np.float64)):
+        raise other_number(leaf, expected, value)
+    return made
+
+
 def small_number(leaf: str, expected: np.dtype[Any], value: float) -> bytes:
     """The bytes of a float in a small dtype, rounded as that dtype does."""
     with np.errstate(over="ignore"):

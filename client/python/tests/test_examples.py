@@ -1,0 +1,56 @@
+"""The examples, run as a person runs them, for as short as they still do their job."""
+
+import importlib.util
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
+
+
+def run(name, *options):
+    return subprocess.run(
+        [sys.executable, EXAMPLES / name, *options], capture_output=True, text=True, timeout=240
+    )
+
+
+def test_cartpole_is_solved():
+    done = run("cartpole.py", "--evaluate", "20")
+    assert done.returncode == 0, done.stderr
+    assert "solved: mean return" in done.stdout
+    committed, delivered, pending = map(
+        int, re.search(r"(\d+) committed = (\d+) delivered \+ (\d+) pending", done.stdout).groups()
+    )
+    assert committed == delivered + pending > 0
+    assert "Traceback" not in done.stderr
+
+
+def test_cartpole_is_solved_while_workers_are_killed():
+    done = run("cartpole.py", "--evaluate", "20", "--kill-workers", "--kills", "3")
+    assert done.returncode == 0, done.stderr
+    assert int(re.search(r"with (\d+) workers killed", done.stdout)[1]) >= 3
+
+
+def test_every_frame_of_pong_arrives_as_it_was_drawn():
+    done = run("atari_ingest.py", "--frames", "700")
+    assert done.returncode == 0, done.stderr
+    assert "1400 frames of 2 workers, all as they were drawn" in done.stdout
+
+
+@pytest.mark.parametrize("step", ["301", "302"])
+def test_a_byte_that_changed_on_its_way_is_found(step):
+    done = run("atari_ingest.py", "--frames", "400", "--corrupt", step)
+    assert done.returncode == 1
+    assert f"frame {step} differs in 1 bytes, first at [[100, 80]]" in done.stderr
+
+
+def test_tensors_are_trained_on():
+    done = run("torch_dataloader.py")
+    assert done.returncode == 0, done.stderr
+    if importlib.util.find_spec("torch") is None:
+        assert done.stdout == "skipped: torch is not installed\n"
+        pytest.skip("torch is not installed")
+    assert "200 batches, loss" in done.stdout

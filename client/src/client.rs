@@ -8,6 +8,7 @@ use echo::access::AccessList;
 use echo::ids::{ClientId, TableId};
 use echo::spec::{ArraySpec, TableSpec};
 use echo::table::store::Rights;
+use echo::wire::codec;
 use echo::wire::message::{
     Answer, Attachment, Call, ClientRow, LeaseRow, Refusal, RefusalKind, TableDetails, TableRow, Wait,
 };
@@ -115,9 +116,11 @@ impl Client {
     }
 
     fn create(&self, spec: &TableSpec, access: Option<AccessList>) -> Result<CreatedTable> {
-        spec.validate().map_err(|error| {
-            Error::Refused(Refusal { kind: RefusalKind::InvalidSpec, message: error.to_string() })
-        })?;
+        let valid = spec.validate().map_err(|error| error.to_string());
+        // What no message holds could not even be refused.
+        valid
+            .and_then(|()| codec::check_spec(spec).map_err(|error| error.to_string()))
+            .map_err(|message| Error::Refused(Refusal { kind: RefusalKind::InvalidSpec, message }))?;
         let bytes = spec.sample_bytes().saturating_mul(u64::from(spec.batch_size) * u64::from(spec.capacity));
         let gib = u32::try_from(bytes >> 30).unwrap_or(u32::MAX);
         let timeout = self.connection.timeout().saturating_add(TIMEOUT_PER_GIB.saturating_mul(gib));

@@ -9,6 +9,7 @@ from typing import Any, Sequence
 import optree
 
 from . import _native, _tree
+from ._errors import InvalidSpecError
 from ._reader import Reader
 from ._tree import Leaf
 from ._writer import Writer
@@ -63,7 +64,12 @@ class Connection:
         """
         leaves, treespec = _tree.spec(example)
         arrays = [(leaf.name, leaf.dtype, list(leaf.shape)) for leaf in leaves]
-        rules = None if access is None else list(access)
+        rules = None if access is None else _rules(access)
+        sizes = {"batch_size": batch_size, "capacity": capacity, "max_capacity": max_capacity}
+        for what, size in sizes.items():
+            # What is between is for the daemon to judge.
+            if size is not None and not 1 <= size < 1 << 32:
+                raise InvalidSpecError(f"{what} is {size}, it must be 1 or more, and a reasonable number", kind="invalid_spec")
         self._client.create_table(name, arrays, batch_size, capacity, max_capacity, pin, huge_pages, rules)
         return Table(self, name, leaves, batch_size, capacity, treespec)
 
@@ -87,6 +93,12 @@ class Connection:
 
     def __repr__(self) -> str:
         return f"<echod.Connection to {self.path}: client {self._client.id}, {self._name!r}>"
+
+
+def _rules(access: Sequence[str]) -> list[str]:
+    if isinstance(access, str):
+        raise TypeError(f"access is a list of rules, such as [{access!r}]")
+    return list(access)
 
 
 # One for each socket and name in a process, so that ten tables that are pickled to it make one connection.
@@ -157,7 +169,7 @@ class Table:
 
     def set_access(self, access: Sequence[str]) -> None:
         """Says anew who may do what with it, beside its owner, such as `["group:ml=read,write"]`."""
-        self.connection._client.set_access(self.name, list(access))
+        self.connection._client.set_access(self.name, _rules(access))
 
     def drop(self) -> None:
         """Ends it for everybody; samples that were not read are lost."""

@@ -14,6 +14,8 @@ _CPU = (1, 3)  # DLPack's kDLCPU and kDLCUDAHost: memory that the CPU reads
 
 def as_array(leaf: str, value: Any) -> np.ndarray[Any, Any]:
     """A numpy array of what was given for a leaf: over the same memory where that can be."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise _of_other_type(leaf, value, "its mask would be lost; fill it, and store the mask as a leaf of its own")
     if isinstance(value, (np.ndarray, np.generic)):
         return np.asarray(value)
     if isinstance(value, (bool, int, float, complex)):
@@ -23,6 +25,24 @@ def as_array(leaf: str, value: Any) -> np.ndarray[Any, Any]:
             expected="array",
             got=type(value).__name__,
         )
+    try:
+        array = _of_protocol(leaf, value)
+    except _errors.Error:
+        raise
+    except Exception as error:
+        raise _of_other_type(leaf, value, str(error)) from error
+    if array is not None:
+        return array
+    if not optree.tree_is_leaf(value):
+        raise _errors.StructureError(
+            f"leaf {leaf!r} is a {type(value).__name__} in this sample, and an array in the table",
+            missing=[leaf],
+            extra=[],
+        )
+    raise _of_other_type(leaf, value, "it is no array, no number and no buffer")
+
+
+def _of_protocol(leaf: str, value: Any) -> np.ndarray[Any, Any] | None:
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         device = value.__dlpack_device__()
         if int(device[0]) not in _CPU:
@@ -35,29 +55,23 @@ def as_array(leaf: str, value: Any) -> np.ndarray[Any, Any]:
             )
         try:
             return np.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError) as error:
+        except (BufferError, RuntimeError, TypeError):
+            # What DLPack cannot say, such as that an array is read-only in its older form.
             if not hasattr(value, "__array__"):
-                raise _of_other_type(leaf, value, str(error)) from error
+                raise
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
         return np.asarray(value)
-    if not isinstance(value, (str, bytes)):
-        try:
-            return np.asarray(memoryview(value))
-        except TypeError:
-            pass
-    if not optree.tree_is_leaf(value):
-        raise _errors.StructureError(
-            f"leaf {leaf!r} is a {type(value).__name__} in this sample, and an array in the table",
-            missing=[leaf],
-            extra=[],
-        )
-    raise _of_other_type(leaf, value, "it is no array, no number and no buffer")
+    try:
+        buffer = memoryview(value)
+    except TypeError:
+        return None
+    return np.asarray(buffer)
 
 
 def _of_other_type(leaf: str, value: Any, why: str) -> _errors.LeafDTypeError:
     got = type(value).__name__
     return _errors.LeafDTypeError(
-        f"leaf {leaf!r} is a {got}, which cannot be stored: {why}", leaf=leaf, expected="array", got=got
+        f"leaf {leaf!r} is of type {got}, which cannot be stored: {why}", leaf=leaf, expected="array", got=got
     )
 
 

@@ -11,22 +11,32 @@ _EVERY = 0.001
 
 _lock = threading.Lock()
 _watched: list[Any] = []
-_running_in: int | None = None
+_running = False
+
+
+def _forget() -> None:
+    global _lock, _running
+    # Whoever held the lock is not in the child, and what the parent has pending is the parent's.
+    _lock, _running = threading.Lock(), False
+    _watched.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def watch(pending: Any) -> None:
     """Asks these events every millisecond, in a thread, until all have happened."""
-    global _running_in
+    global _running
     with _lock:
         if not any(other is pending for other in _watched):
             _watched.append(pending)
-        if _running_in != os.getpid():
-            _running_in = os.getpid()
+        if not _running:
             threading.Thread(target=_run, name="echod-releaser", daemon=True).start()
+            _running = True
 
 
 def _run() -> None:
-    global _running_in
+    global _running
     while True:
         time.sleep(_EVERY)
         with _lock:
@@ -39,8 +49,9 @@ def _run() -> None:
                 time.sleep(0.1)
             if left == 0:
                 with _lock:
-                    _watched[:] = [other for other in _watched if other is not pending]
+                    # Looked at anew: one that was added meanwhile found itself watched.
+                    _watched[:] = [other for other in _watched if other is not pending or len(other)]
         with _lock:
             if not _watched:
-                _running_in = None
+                _running = False
                 return

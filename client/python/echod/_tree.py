@@ -158,13 +158,19 @@ def spec(example: Any) -> tuple[list[Leaf], Any]:
     found = names(treespec)
     if not leaves:
         raise _errors.InvalidSpecError("the example has no leaves: a sample is a pytree of arrays", kind="invalid_spec")
+    for name in found:
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            message = f"leaf {name!r} cannot be called so: {error.reason}"
+            raise _errors.InvalidSpecError(message, kind="invalid_spec") from None
     return [_leaf(name, value) for name, value in zip(found, leaves)], treespec
 
 
 def _leaf(name: str, value: Any) -> Leaf:
     from . import _leaves
 
-    if type(value) in (bool, int, float, complex):
+    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
         array = np.asarray(value)  # bool, int64, float64, complex128: as numpy takes them
     else:
         array = _leaves.as_array(name, value)

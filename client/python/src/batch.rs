@@ -130,18 +130,20 @@ impl Batch {
     fn release(&self, py: Python<'_>, after: Option<Bound<'_, PyAny>>) -> PyResult<()> {
         let taken = {
             let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
-            match lease.as_ref().map(|lease| lease.views()) {
+            match lease.as_ref().map(|lease| (lease.batch.is_elsewhere(), lease.views())) {
                 None => return Ok(()),
-                Some(0) => Ok(lease.take()),
-                Some(views) => Err(views),
+                Some((true, _)) => Err(None),
+                Some((false, 0)) => Ok(lease.take()),
+                Some((false, views)) => Err(Some(views)),
             }
         };
         let lease = match taken {
             Ok(lease) => lease,
-            Err(views) => {
-                let (s, are) = if views == 1 { ("", "is") } else { ("s", "are") };
+            Err(None) => return Err(failure::forked(py)),
+            Err(Some(views)) => {
+                let s = if views == 1 { "" } else { "s" };
                 let message = format!(
-                    "batch {} cannot be released: arrays over it {are} alive, of {views} look{s} at its data; delete \
+                    "batch {} cannot be released: arrays over it are alive, of {views} look{s} at its data; delete \
                      them, or use copy()",
                     self.seq
                 );

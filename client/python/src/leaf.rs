@@ -100,9 +100,10 @@ impl Leaf {
 
     /// Where the bytes of several samples are, along a leading axis. All leaves must have as many.
     pub(crate) fn sources(&self, object: Bound<'_, PyAny>, samples: &mut Option<usize>) -> PyResult<Source> {
-        let array = match object.cast_into::<PyUntypedArray>() {
-            Ok(array) => array,
-            Err(other) => self.made_array(other.into_inner())?,
+        let array = match array::is_exact(&object) {
+            // SAFETY: just looked.
+            true => unsafe { object.cast_into_unchecked::<PyUntypedArray>() },
+            false => self.made_array(object)?,
         };
         self.of_array(array, Some(samples))
     }
@@ -260,8 +261,13 @@ impl Leaf {
             let (real, imag) = (value.real(), value.imag());
             match self.dtype {
                 DType::Complex64 => {
-                    bytes[..4].copy_from_slice(&(real as f32).to_ne_bytes());
-                    bytes[4..8].copy_from_slice(&(imag as f32).to_ne_bytes());
+                    // As a float: what is finite stays so.
+                    let [real, imag] = [real, imag].map(|part| (part as f32, part.is_finite()));
+                    if [real, imag].iter().any(|(part, was_finite)| *was_finite && !part.is_finite()) {
+                        return Err(self.other_number(object));
+                    }
+                    bytes[..4].copy_from_slice(&real.0.to_ne_bytes());
+                    bytes[4..8].copy_from_slice(&imag.0.to_ne_bytes());
                 }
                 DType::Complex128 => {
                     bytes[..8].copy_from_slice(&real.to_ne_bytes());
@@ -270,6 +276,11 @@ impl Leaf {
                 _ => return Err(self.other_number(object)),
             }
             return Ok(Some(bytes));
+        }
+        // Of a class of its own, such as an IntEnum's. (numpy's integers are none of Python's.)
+        if object.is_instance_of::<PyInt>() {
+            let int = object.py().get_type::<PyInt>();
+            return self.of_number(&int.call1((object,))?);
         }
         Ok(None)
     }

@@ -95,15 +95,34 @@ impl Hold {
 #[pyclass(frozen, module = "echod._native")]
 #[derive(Default)]
 pub(crate) struct Pending {
-    waiting: Mutex<Vec<(Py<PyAny>, Arc<Lease>)>>,
+    state: Mutex<PendingState>,
+}
+
+#[derive(Default)]
+struct PendingState {
+    waiting: Vec<(Py<PyAny>, Arc<Lease>)>,
+    /// Whose events are being asked, by whatever thread: they wait as well.
+    asked: usize,
+}
+
+impl PendingState {
+    const fn len(&self) -> usize {
+        self.waiting.len() + self.asked
+    }
 }
 
 #[pymethods]
 impl Pending {
-    /// Asks every event, and gives back the batches of those that have happened. How many are left.
+    /// Asks every event that no other thread asks, and gives back the batches of those that have happened. How many are
+    /// left.
     pub(crate) fn poll(&self, py: Python<'_>) -> PyResult<usize> {
         // Taken out, since events are Python code: no lock is held while it runs.
-        let waiting = std::mem::take(&mut *self.lock());
+        let waiting = {
+            let mut state = self.lock();
+            state.asked += state.waiting.len();
+            std::mem::take(&mut state.waiting)
+        };
+        let asked = waiting.len();
         let (mut left, mut first) = (Vec::new(), None);
         for (event, lease) in waiting {
             match event.bind(py).call_method0("query").and_then(|happened| happened.is_truthy()) {
@@ -116,11 +135,12 @@ impl Pending {
                 }
             }
         }
-        let mut waiting = self.lock();
-        waiting.append(&mut left);
+        let mut state = self.lock();
+        state.asked -= asked;
+        state.waiting.append(&mut left);
         match first {
             Some(error) => Err(error),
-            None => Ok(waiting.len()),
+            None => Ok(state.len()),
         }
     }
 
@@ -131,14 +151,14 @@ impl Pending {
 
 impl Pending {
     pub(crate) fn add(&self, event: Py<PyAny>, lease: Arc<Lease>) {
-        self.lock().push((event, lease));
+        self.lock().waiting.push((event, lease));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        self.lock().len() == 0
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Py<PyAny>, Arc<Lease>)>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, PendingState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

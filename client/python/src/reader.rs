@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use echo::memory::fork::Birthplace;
 use echo::sync::{AtomicU32, Ordering};
-use echo_client::message::EndReason;
+use echo_client::message::{EndReason, MAX_PREFETCH};
 use echo_client::{Canceller, Error, PinOptions, Pinned, Reader as Inner, ReaderOptions};
-use pyo3::exceptions::PyStopIteration;
+use pyo3::exceptions::{PyStopIteration, PyValueError};
 use pyo3::prelude::*;
 
 use crate::batch::Batch;
@@ -202,13 +202,17 @@ impl Reader {
         client: &Bound<'_, Client>,
         table: String,
         structure: Option<Py<Structure>>,
-        prefetch: u16,
+        prefetch: i64,
         registrable: bool,
         poll: f64,
         copy: bool,
         patience: Option<f64>,
     ) -> PyResult<Self> {
         let poll = duration(Some(poll))?.unwrap_or(Duration::MAX);
+        let valid = u16::try_from(prefetch).ok().filter(|prefetch| (1..=MAX_PREFETCH).contains(prefetch));
+        let prefetch = valid.ok_or_else(|| {
+            PyValueError::new_err(format!("prefetch is {prefetch}, it must be 1 to {MAX_PREFETCH}"))
+        })?;
         let options = ReaderOptions { prefetch, poll, registrable };
         client.get().reader(py, table, structure, options, copy, patience)
     }

@@ -222,6 +222,11 @@ impl Writer {
         timeout: Option<f64>,
         token: Option<&Token>,
     ) -> PyResult<()> {
+        if samples == 0 {
+            // Nothing to write is no reason to be silent about one who could not.
+            let usable = || self.cell.lock()?.usable().map(drop);
+            return py.detach(usable).map_err(|stop: Stop| stop.raise(py));
+        }
         let mut done = 0;
         if samples.saturating_mul(self.leaves.bytes) <= SMALL
             && let Some(mut state) = self.cell.try_lock()
@@ -355,13 +360,15 @@ impl Writer {
     fn claim(
         &self,
         py: Python<'_>,
-        n: Option<u32>,
+        n: Option<i64>,
         timeout: Option<f64>,
         _token: Option<&Bound<'_, Token>>,
     ) -> PyResult<Claim> {
-        if n == Some(0) {
+        if n.is_some_and(|n| n < 1) {
             return Err(PyValueError::new_err("a claim is for one sample at least"));
         }
+        // More than that is no room anyway: a claim lies in one batch.
+        let wanted = n.map_or(1, |n| u32::try_from(n).unwrap_or(u32::MAX));
         let structure = self.structure(py)?;
         let patience = Patience::new(timeout.or(self.timeout))?;
         loop {
@@ -369,7 +376,6 @@ impl Writer {
             let claimed = py.detach(|| -> Result<_, Stop> {
                 let mut state = self.cell.lock()?;
                 let writer = state.usable()?;
-                let wanted = n.unwrap_or(1);
                 writer.set_timeout(slice.unwrap_or_default());
                 let mut claim = match writer.claim(wanted) {
                     Ok(claim) => claim,

@@ -1,10 +1,12 @@
 """What is no sample of the table is refused, by the name of its leaf, and nothing of it is written."""
 
 import echod
+import ml_dtypes
 import numpy as np
 import pytest
 
 EXAMPLE = {"obs": np.zeros((2, 3), np.float32), "n": np.int8(0), "r": np.float32(0)}
+MORE = {"c": np.complex64(0), "b": False}
 
 
 @pytest.mark.parametrize(
@@ -17,8 +19,13 @@ EXAMPLE = {"obs": np.zeros((2, 3), np.float32), "n": np.int8(0), "r": np.float32
         ({"obs": np.zeros((2, 3), ">f4")}, echod.LeafDTypeError, "'obs' .* swapped"),
         ({"obs": np.zeros((2, 3), object)}, echod.LeafDTypeError, "'obs' .* objects"),
         ({"obs": np.zeros((2, 3), "U3")}, echod.LeafDTypeError, "'obs'"),
-        ({"obs": np.zeros((2, 3), "datetime64[s]")}, echod.LeafDTypeError, "'obs'"),
-        ({"obs": "text"}, echod.LeafDTypeError, "'obs' is a str"),
+        ({"obs": np.zeros((2, 3), "datetime64[s]")}, echod.LeafDTypeError, "'obs' .* datetime64"),
+        ({"obs": np.zeros((2, 3), "timedelta64[s]")}, echod.LeafDTypeError, "'obs' .* timedelta64"),
+        ({"obs": np.zeros((2, 3), "f4,f4")}, echod.LeafDTypeError, "'obs'"),
+        ({"obs": np.zeros((2, 3), np.longdouble)}, echod.LeafDTypeError, "'obs'"),
+        ({"obs": np.zeros((2, 3), ml_dtypes.bfloat16)}, echod.LeafDTypeError, "'obs' .* bfloat16"),
+        ({"obs": np.zeros((2, 3), "V4")}, echod.LeafDTypeError, "'obs'"),
+        ({"obs": "text"}, echod.LeafDTypeError, "'obs' is of type str"),
         ({"obs": 1.0}, echod.LeafDTypeError, "'obs'"),
         ({"obs": None}, echod.StructureError, "'obs'"),
         ({"obs": [[0.0] * 3] * 2}, echod.StructureError, "'obs' is a list"),
@@ -31,17 +38,22 @@ EXAMPLE = {"obs": np.zeros((2, 3), np.float32), "n": np.int8(0), "r": np.float32
         ({"r": 1}, echod.LeafDTypeError, "'r' holds float32, and the int"),
         ({"r": 1e300}, echod.LeafValueError, "'r' holds float32"),
         ({"r": np.float64(1)}, echod.LeafDTypeError, "'r' holds float32"),
+        ({"r": np.float16(1)}, echod.LeafDTypeError, "'r' holds float32, and float16"),
+        ({"c": 1e300j}, echod.LeafValueError, "'c' holds complex64"),
+        ({"c": 1.0}, echod.LeafDTypeError, "'c' holds complex64, and the float"),
+        ({"b": 1}, echod.LeafDTypeError, "'b' holds bool, and the int"),
+        ({"b": np.uint8(1)}, echod.LeafDTypeError, "'b' holds bool, and uint8"),
         ({"more": 1}, echod.StructureError, "'more'"),
     ],
 )
 def test_a_wrong_leaf_is_named(make, change, error, says):
-    table = make(EXAMPLE)
-    writer = table.writer()
+    example = {**EXAMPLE, **MORE}
+    writer = make(example).writer()
     with pytest.raises(error, match=says) as raised:
-        writer.append({**EXAMPLE, **change})
+        writer.append({**example, **change})
     assert isinstance(raised.value, echod.SampleError)
     assert writer.committed == 0
-    writer.append(EXAMPLE)
+    writer.append(example)
     assert writer.committed == 1
 
 
@@ -63,7 +75,10 @@ def test_leaves_with_different_numbers_of_samples_are_refused(make):
         writer.append_many({**many, "r": 1.0})
 
 
-@pytest.mark.parametrize("example", [{}, {"x": object()}, {"x": np.zeros(2, "U1")}, {"x": np.zeros(2, ">i4")}, {"x": None}])
+@pytest.mark.parametrize(
+    "example",
+    [{}, {"x": object()}, {"x": np.zeros(2, "U1")}, {"x": np.zeros(2, ">i4")}, {"x": None}, {"x": np.zeros(2, "M8[s]")}, {"x": 2**70}],
+)
 def test_an_example_that_no_table_holds_is_refused(make, example):
     with pytest.raises(echod.Error):
         make(example)
@@ -74,6 +89,89 @@ def test_names_that_a_table_cannot_have(make):
         make({"a\nb": 1.0})
     with pytest.raises((echod.StructureError, echod.InvalidSpecError), match="1"):
         make({1: 1.0, "1": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [("\ud800", "surrogates"), ("x" * 256, "1 to 255 bytes"), ("\u96ea" * 86, "1 to 255 bytes"), ("\x7f", "control")],
+)
+def test_a_key_that_makes_no_name_is_an_invalid_spec(make, key, says):
+    with pytest.raises(echod.InvalidSpecError, match=says):
+        make({key: 1.0})
+
+
+def test_what_no_message_holds_is_an_invalid_spec(make):
+    with pytest.raises(echod.InvalidSpecError, match="shorten their paths"):
+        make({f"{i:0200}": 1.0 for i in range(1000)})
+
+
+def test_trees_too_deep_are_errors_and_no_crash(make):
+    deep = 1.0
+    for _ in range(129):
+        deep = {"d": deep}
+    with pytest.raises(echod.InvalidSpecError, match="1 to 255 bytes"):
+        make(deep)
+    endless = []
+    for _ in range(100_000):
+        endless = [endless]
+    cycle = {}
+    cycle["x"] = cycle
+    for bottomless in (endless, cycle):
+        with pytest.raises(RecursionError):
+            make({"x": 1.0, "y": bottomless})
+    writer = make({"x": 1.0}).writer()
+    for bottomless in (endless, cycle):
+        with pytest.raises((echod.StructureError, RecursionError)):
+            writer.append(bottomless)
+        with pytest.raises(echod.StructureError, match="'x'"):
+            writer.append({"x": bottomless})
+    writer.append({"x": 2.0})
+
+
+@pytest.mark.parametrize("what", ["batch_size", "capacity", "max_capacity"])
+@pytest.mark.parametrize("size", [0, -1, 1 << 21, 1 << 32, 1 << 70])
+def test_a_size_that_no_table_has_is_an_invalid_spec(make, what, size):
+    with pytest.raises(echod.InvalidSpecError, match=f"{what} is {size}"):
+        make(EXAMPLE, **{what: size})
+
+
+def test_options_that_mean_nothing_are_refused(make):
+    table = make(EXAMPLE)
+    for prefetch in (0, -1, 257, 1 << 16, 1 << 70):
+        with pytest.raises((ValueError, OverflowError), match="prefetch|int"):
+            table.reader(prefetch=prefetch)
+    for n in (0, -1):
+        with pytest.raises(ValueError, match="one sample at least"):
+            table.writer().claim(n)
+    with pytest.raises(TypeError, match="list of rules"):
+        make(EXAMPLE, access="group:ml=read")
+    with pytest.raises(TypeError, match="list of rules"):
+        table.set_access("group:ml=read")
+    for options in ({"access": ["group"]}, {"pin": "always"}, {"huge_pages": "never"}):
+        with pytest.raises(ValueError):
+            make(EXAMPLE, **options)
+    for timeout in (-1, float("nan")):
+        with pytest.raises(ValueError, match="0 seconds or more"):
+            table.reader().next(timeout)
+
+
+def test_a_claim_for_more_than_a_batch_is_for_what_is_left_of_one(make):
+    writer = make(EXAMPLE, batch_size=4).writer()
+    for n in (5, 1 << 40):
+        with writer.claim(n) as claim:
+            assert len(claim) == 4
+
+
+def test_nothing_to_write_is_no_way_around_an_error(make):
+    nothing = {"obs": np.zeros((0, 2, 3), np.float32), "n": np.zeros(0, np.int8), "r": np.zeros(0, np.float32)}
+    writer = make(EXAMPLE).writer()
+    writer.append_many(nothing)
+    assert writer.committed == 0
+    with writer.claim(), pytest.raises(echod.ClaimError):
+        writer.append_many(nothing)
+    writer.finish()
+    with pytest.raises(echod.FinishedError):
+        writer.append_many(nothing)
 
 
 def test_a_table_with_another_spec_is_a_mismatch_and_an_equal_one_is_the_same(daemon, make):

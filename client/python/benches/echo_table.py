@@ -4,7 +4,7 @@ import time
 
 import echod
 import numpy as np
-from stage import Part, rate
+from stage import Part, Stopwatch, rate
 from workload import STAMP, look
 
 _DAEMON = None
@@ -43,15 +43,18 @@ def _write(cue, table, workload, n, many):
 
 def _read(cue, table, workload, n):
     reader = table.reader(prefetch=workload.capacity // 2)
+    watch = Stopwatch(workload, n)
     cue.ready()
-    for _ in range(n // workload.batch):
+    for _ in range(watch.batches):
         look(next(reader).data)
-    return time.monotonic()
+        watch.lap()
+    return watch.rate()
 
 
 def throughput(workload, n, many=1):
     table = _table(workload)
-    return rate(n, Part(_read, table, workload, n), Part(_write, table, workload, n, many))
+    samples = Stopwatch.samples(workload, n)
+    return rate(Part(_read, table, workload, n), Part(_write, table, workload, samples, many))
 
 
 def _write_stamps(cue, table, n):

@@ -5,11 +5,10 @@ single slots whose numbers go through a queue, from which the reader copies a ba
 """
 
 import multiprocessing
-import time
 from multiprocessing import shared_memory
 
 import numpy as np
-from stage import Part, rate
+from stage import Part, Stopwatch, rate
 from workload import look
 
 _SPAWN = multiprocessing.get_context("spawn")
@@ -121,12 +120,14 @@ def _write_blocks(cue, ring, free, full, n, many):
 
 def _read_blocks(cue, ring, free, full, n):
     blocks = ring.blocks()
+    watch = Stopwatch(ring.workload, n)
     cue.ready()
-    for _ in range(n // ring.workload.batch):
+    for _ in range(watch.batches):
         number = full.get()
         look(blocks[number])
         free.put(number)
-    return time.monotonic()
+        watch.lap()
+    return watch.rate()
 
 
 def block_ring(workload, n, many=1):
@@ -135,7 +136,8 @@ def block_ring(workload, n, many=1):
     for number in range(workload.capacity):
         free.put(number)
     try:
-        return rate(n, Part(_read_blocks, ring, free, full, n), Part(_write_blocks, ring, free, full, n, many))
+        samples = Stopwatch.samples(workload, n)
+        return rate(Part(_read_blocks, ring, free, full, n), Part(_write_blocks, ring, free, full, samples, many))
     finally:
         ring.close()
 
@@ -156,13 +158,15 @@ def _write_slots(cue, ring, free, full, n):
 def _read_slots(cue, ring, free, full, n):
     workload = ring.workload
     flat = {leaf: array.reshape(-1, *array.shape[2:]) for leaf, array in ring.arrays.items()}
+    watch = Stopwatch(workload, n)
     cue.ready()
-    for _ in range(n // workload.batch):
+    for _ in range(watch.batches):
         slots = [full.get() for _ in range(workload.batch)]
         look({leaf: array[slots] for leaf, array in flat.items()})
         for slot in slots:
             free.put(slot)
-    return time.monotonic()
+        watch.lap()
+    return watch.rate()
 
 
 def slot_ring(workload, n):
@@ -172,6 +176,7 @@ def slot_ring(workload, n):
     for slot in range(2 * workload.batch):
         free.put(slot)
     try:
-        return rate(n, Part(_read_slots, ring, free, full, n), Part(_write_slots, ring, free, full, n))
+        samples = Stopwatch.samples(workload, n)
+        return rate(Part(_read_slots, ring, free, full, n), Part(_write_slots, ring, free, full, samples))
     finally:
         ring.close()

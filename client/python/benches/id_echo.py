@@ -3,7 +3,7 @@
 import time
 
 import numpy as np
-from stage import Part, rate
+from stage import Part, Stopwatch
 from workload import STAMP, look
 
 
@@ -21,12 +21,14 @@ def _serve(cue, workload, n):
 
     server = echo.Server(workload.example(), workload.batch, transport=echo.TcpTransport(port=_free_port()))
     server.start()
+    watch = Stopwatch(workload, n)
     cue.ready(server.port)
-    for _ in range(n // workload.batch):
+    for _ in range(watch.batches):
         look(server.sample().batch)
-    ended = time.monotonic()
+        watch.lap()
+    rate = watch.rate()
     server.close()
-    return ended
+    return rate
 
 
 def _send(cue, workload, n, port):
@@ -53,12 +55,11 @@ def over_tcp(workload, n):
     """Samples a second."""
     reader = Part(_serve, workload, n)
     port = reader.wait_ready()
-    writer = Part(_send, workload, n, port)
+    writer = Part(_send, workload, Stopwatch.samples(workload, n), port)
     writer.wait_ready()
-    began = time.monotonic()
     reader.go(), writer.go()
     writer.result()
-    return n / (reader.result() - began)
+    return reader.result()
 
 
 def _submit(cue, workload, n):

@@ -57,12 +57,33 @@ class Part:
         return result
 
 
-def rate(n, reader, writer):
-    """Samples a second, from the word to go until the reader has seen the last of `n`."""
+class Stopwatch:
+    """In a reader: samples a second, without the first lap of the ring, in which both processes meet each page first."""
+
+    def __init__(self, workload, n):
+        self.batches = workload.capacity + n // workload.batch
+        self._workload, self._read, self._began = workload, 0, None
+
+    @staticmethod
+    def samples(workload, n):
+        """How many are to be written for `n` that count."""
+        return workload.batch * (workload.capacity + n // workload.batch)
+
+    def lap(self):
+        """A batch was read."""
+        self._read += 1
+        if self._read == self._workload.capacity:
+            self._began = time.monotonic()
+
+    def rate(self):
+        return (self._read - self._workload.capacity) * self._workload.batch / (time.monotonic() - self._began)
+
+
+def rate(reader, writer):
+    """What the reader says of it, once both have come to their end."""
     reader.wait_ready()
     writer.wait_ready()
-    began = time.monotonic()
-    reader.go(began)
-    writer.go(began)
+    reader.go()
+    writer.go()
     writer.result()
-    return n / (reader.result() - began)
+    return reader.result()

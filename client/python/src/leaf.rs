@@ -23,6 +23,8 @@ pub(crate) struct Leaf {
     /// Of one sample.
     pub(crate) bytes: usize,
     item: usize,
+    /// Whether numpy's scalars of this dtype are read in place.
+    has_scalars: bool,
 }
 
 /// The leaves of a table's samples, in the order of its spec.
@@ -58,12 +60,14 @@ impl Leaves {
     pub(crate) fn new(py: Python<'_>, spec: &TableSpec) -> PyResult<Self> {
         let dtypes = py.import("echod._dtypes")?.getattr("dtype")?;
         let leaf = |array: &ArraySpec| {
-            let descr = dtypes.call1((array.dtype.name(),))?.cast_into::<PyArrayDescr>()?.unbind();
+            let descr = dtypes.call1((array.dtype.name(),))?.cast_into::<PyArrayDescr>()?;
+            let has_scalars = array::keeps_scalars_in_place(&descr)?;
+            let descr = descr.unbind();
             let dims = array.shape.iter().map(|&n| n as isize).collect();
             // The spec was validated when it was attached to.
             let bytes = array.slot_bytes().unwrap_or(0) as usize;
             let item = array.dtype.bytes() as usize;
-            Ok(Leaf { name: array.path.clone(), dtype: array.dtype, descr, dims, bytes, item })
+            Ok(Leaf { name: array.path.clone(), dtype: array.dtype, descr, dims, bytes, item, has_scalars })
         };
         let all: Vec<Leaf> = spec.arrays.iter().map(leaf).collect::<PyResult<_>>()?;
         let bytes = all.iter().map(|leaf| leaf.bytes).sum();
@@ -89,6 +93,12 @@ impl Leaf {
             // SAFETY: just looked.
             let array = unsafe { object.cast_into_unchecked::<PyUntypedArray>() };
             return self.of_array(array, None);
+        }
+        if self.has_scalars
+            && self.dims.is_empty()
+            && let Some(from) = array::scalar_bytes(&object, self.descr.as_ptr().cast())
+        {
+            return Ok(Source { place: Place::Row(from), _keeps: Some(object.unbind()) });
         }
         if self.dims.is_empty()
             && let Some(inline) = self.of_number(&object)?

@@ -5,7 +5,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyNone, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PyNone, PyString, PyTuple, PyType};
 
 /// How the leaves hang together. Leaf numbers are those of the table's arrays.
 #[pyclass(frozen, module = "echod._native")]
@@ -122,7 +122,17 @@ impl Node {
                 Self::Leaf(order.next().ok_or_else(|| PyValueError::new_err("more leaves than the order"))?)
             }
             "dict" => {
-                let keys: Vec<Py<PyAny>> = program.get_item(1)?.extract()?;
+                // Interned, as those that a program writes out are: equal keys are then the same object mostly.
+                let intern = program.py().import("sys")?.getattr("intern")?;
+                let keys: Vec<Py<PyAny>> = program
+                    .get_item(1)?
+                    .try_iter()?
+                    .map(|key| {
+                        let key = key?;
+                        let is_text = key.is_exact_instance_of::<PyString>();
+                        Ok(if is_text { intern.call1((key,))? } else { key }.unbind())
+                    })
+                    .collect::<PyResult<_>>()?;
                 Self::Dict(keys.into_iter().zip(children(2)?).collect())
             }
             "list" => Self::List(children(1)?),

@@ -11,6 +11,7 @@ use echo::memory::fork::Birthplace;
 use echo_client::{Canceller, ClaimAside, Error, Writer as Inner};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use smallvec::{SmallVec, smallvec};
 
 use crate::claim::Claim;
 use crate::connection::Client;
@@ -21,6 +22,9 @@ use crate::waiting::{Patience, SLICE, Token, look};
 
 /// A sample of more bytes is copied without the interpreter's lock.
 const SMALL: usize = 8 << 10;
+
+/// One for each leaf: without an allocation if there are few.
+type Few<T> = SmallVec<[T; 8]>;
 
 /// The right to write samples into a table.
 #[pyclass(frozen, subclass, module = "echod._native")]
@@ -171,9 +175,9 @@ impl Writer {
 
     /// The sample's leaves, in the order of the table.
     #[inline]
-    fn take_apart<'py>(&self, sample: &Bound<'py, PyAny>) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
+    fn take_apart<'py>(&self, sample: &Bound<'py, PyAny>) -> PyResult<Few<Option<Bound<'py, PyAny>>>> {
         let py = sample.py();
-        let mut leaves = vec![None; self.leaves.all.len()];
+        let mut leaves: Few<_> = smallvec![None; self.leaves.all.len()];
         if let Some(known) = self.known(py)
             && known.get().leaves(sample, &mut leaves)?
         {
@@ -323,7 +327,7 @@ impl Writer {
         _token: Option<&Bound<'_, Token>>,
     ) -> PyResult<()> {
         let py = sample.py();
-        let mut sources = Vec::with_capacity(self.leaves.all.len());
+        let mut sources = Few::with_capacity(self.leaves.all.len());
         for (leaf, object) in self.leaves.all.iter().zip(self.take_apart(sample)?) {
             let object = object.ok_or_else(|| absent(py, &leaf.name))?;
             sources.push(leaf.source(object)?);
@@ -343,7 +347,7 @@ impl Writer {
         _token: Option<&Bound<'_, Token>>,
     ) -> PyResult<()> {
         let py = samples.py();
-        let mut sources = Vec::with_capacity(self.leaves.all.len());
+        let mut sources = Few::with_capacity(self.leaves.all.len());
         let mut count = None;
         for (leaf, object) in self.leaves.all.iter().zip(self.take_apart(samples)?) {
             let object = object.ok_or_else(|| absent(py, &leaf.name))?;

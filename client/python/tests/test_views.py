@@ -228,7 +228,9 @@ def test_nothing_is_left_of_what_is_gone(daemon):
 def test_views_go_in_other_threads_while_batches_come(make):
     table = make({"x": np.arange(8), "i": 0}, batch_size=2, capacity=6)
     reader, total = table.reader(prefetch=4, patience=30), 200
-    todo, wrong = queue.Queue(), []
+    todo, wrong, collecting = queue.Queue(), [], threading.Lock()
+    gc.collect()
+    gc.freeze()  # what earlier tests left is not looked through a hundred times
 
     def work():
         with table.writer() as writer:
@@ -246,7 +248,9 @@ def test_views_go_in_other_threads_while_batches_come(make):
             if not (part[0] == part[1][:, None]).all():
                 wrong.append(part[1].copy())
             del part
-            gc.collect()
+            # One at a time: who comes while another collects would return at once, with its own cycle uncollected.
+            with collecting:
+                gc.collect()
 
     threads = [threading.Thread(target=act, daemon=True) for act in (work, use, use)]
     for thread in threads:
@@ -260,6 +264,7 @@ def test_views_go_in_other_threads_while_batches_come(make):
         todo.put(None)
     for thread in threads:
         thread.join(60)
+    gc.unfreeze()
     gc.collect()
     assert seen == total and not wrong and reader.held == 0
 

@@ -38,6 +38,12 @@ const LOOK: Duration = Duration::from_millis(25);
 /// How long the listening thread tries to send what it has to.
 const LONG: Duration = Duration::from_secs(10);
 
+/// How often one who may cease to want an answer is asked.
+const ASK: Duration = Duration::from_millis(100);
+
+/// Whether an answer is still waited for.
+pub(crate) type Wanted = dyn Fn() -> bool + Send + Sync;
+
 /// A connection.
 pub(crate) struct Connection {
     birthplace: Birthplace,
@@ -136,11 +142,17 @@ impl Connection {
     /// Asks for something and waits for the answer; a refusal is an error.
     pub(crate) fn call(&self, call: Call, timeout: Duration) -> Result<Answered> {
         let id = self.send_call(call, true)?;
-        self.answer(id, "the answer of echod", timeout)
+        self.answer(id, "the answer of echod", timeout, None)
     }
 
-    /// Waits for the answer of a call that was sent. `what` took too long if it does not come.
-    fn answer(&self, id: u32, what: &'static str, timeout: Duration) -> Result<Answered> {
+    /// Waits for the answer of a call that was sent, while it is `wanted`. `what` took too long if it does not come.
+    fn answer(
+        &self,
+        id: u32,
+        what: &'static str,
+        timeout: Duration,
+        wanted: Option<&Wanted>,
+    ) -> Result<Answered> {
         let deadline = deadline_in(timeout);
         let mut state = self.shared.state();
         loop {
@@ -162,8 +174,19 @@ impl Connection {
                 state.calls.remove(&id);
                 return Err(Error::TimedOut { what, after: timeout });
             }
-            let waited = self.shared.answered.wait_timeout(state, left);
+            let slice = if wanted.is_some() { left.min(ASK) } else { left };
+            let waited = self.shared.answered.wait_timeout(state, slice);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if let Some(wanted) = wanted {
+                // Somebody's code: not under the lock.
+                drop(state);
+                let goes_on = wanted();
+                state = self.shared.state();
+                if !goes_on {
+                    state.calls.remove(&id);
+                    return Err(Error::Cancelled);
+                }
+            }
         }
     }
 
@@ -203,16 +226,23 @@ impl Connection {
     /// [`Connection::end_pin`] or [`Connection::end_turn`], and must not last longer than what it is for: other processes wait for it.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] if others have it for so long: its place in the line is given up then. [`Error::Refused`] if
-    /// the turn will not come: the table was dropped or is poisoned, or echod is stopping.
-    pub(crate) fn begin_pin(&self, member: MemberId, timeout: Duration) -> Result<()> {
+    /// [`Error::TimedOut`] if others have it for so long, and [`Error::Cancelled`] if it is not wanted any more: its place
+    /// in the line is given up then. [`Error::Refused`] if the turn will not come: the table was dropped or is poisoned,
+    /// or echod is stopping.
+    pub(crate) fn begin_pin(
+        &self,
+        member: MemberId,
+        timeout: Duration,
+        wanted: Option<&Wanted>,
+    ) -> Result<()> {
         let id = self.send_call(Call::BeginPin { member }, true)?;
         let begun = self.answer(
             id,
             "waiting for the turn to page-lock the table's memory (`echoctl why` says who has it)",
             timeout,
+            wanted,
         );
-        if matches!(begun, Err(Error::TimedOut { .. })) {
+        if matches!(begun, Err(Error::TimedOut { .. } | Error::Cancelled)) {
             // It may have come just now: this ends it in either case.
             self.end_turn(member);
         }
@@ -429,7 +459,7 @@ pub(crate) fn connect(path: PathBuf, timeout: Duration) -> Result<OwnedFd> {
 pub(crate) fn send(socket: &OwnedFd, request: &Request, deadline: Instant) -> Result<()> {
     let bytes = codec::encode_request(request)?;
     let started = Instant::now();
-    while socket::send(socket.as_fd(), &bytes, &[])? == Sent::WouldBlock {
+    while socket::send(socket.as_fd(), &bytes, &[]).map_err(sent)? == Sent::WouldBlock {
         let wait = socket::wait_writable(socket.as_fd(), deadline);
         if !wait.map_err(|source| socket::SocketError::Os { doing: "wait for", source })? {
             return Err(Error::TimedOut { what: "sending to echod", after: started.elapsed() });
@@ -446,7 +476,7 @@ pub(crate) fn ask(
     deadline: Instant,
 ) -> Result<(Event, Option<Vec<OwnedFd>>)> {
     match send(socket, request, deadline) {
-        Ok(()) | Err(Error::Socket(_)) => receive(socket, deadline),
+        Ok(()) | Err(Error::Socket(_) | Error::Gone { .. }) => receive(socket, deadline),
         Err(error) => Err(error),
     }
 }
@@ -481,6 +511,11 @@ fn checked(buffer: &[u8], packet: Packet) -> Result<(Event, Option<Vec<OwnedFd>>
         return Err(Error::Announced(format!("{got} descriptors came where {expected} belong")));
     }
     Ok((event, Some(packet.descriptors)))
+}
+
+/// A daemon that hears nothing any more is gone, and the listening thread may not know it yet.
+fn sent(error: socket::SocketError) -> Error {
+    if error.is_closed() { Error::Gone { reason: "its socket has closed".into() } } else { error.into() }
 }
 
 /// A packet that no daemon of this version sends is not the socket's fault.

@@ -9,6 +9,7 @@ use echo::host_pinning::{CHUNK_BYTES, CudaApi, Permission, PinError, Progress, S
 use echo::ring::buf::{Pinned, Pinning};
 use echo::wire::message::PinReport;
 
+use crate::connection::Wanted;
 use crate::reader::{Attached, Reader};
 use crate::{Error, Result};
 
@@ -32,13 +33,23 @@ pub struct PinOptions {
     pub chunk_bytes: usize,
     /// Called after each registration, in the thread that pins.
     pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
+    /// Asked ten times a second while other readers have the turn, in the thread that waits for it: if it says no,
+    /// the call ends with [`Error::Cancelled`].
+    pub wanted: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
     /// Functions to be used instead of a library that is searched for.
     pub api: Option<CudaApi>,
 }
 
 impl Default for PinOptions {
     fn default() -> Self {
-        Self { library: None, vendor_roots: Vec::new(), chunk_bytes: CHUNK_BYTES, progress: None, api: None }
+        Self {
+            library: None,
+            vendor_roots: Vec::new(),
+            chunk_bytes: CHUNK_BYTES,
+            progress: None,
+            wanted: None,
+            api: None,
+        }
     }
 }
 
@@ -66,7 +77,8 @@ impl Reader {
     ///
     /// # Errors
     /// [`Error::Pin`] with every library that was tried, CUDA's error by its symbol, and what to do;
-    /// [`Error::TimedOut`] if other readers have the turn for too long, [`Error::Gone`], [`Error::Forked`].
+    /// [`Error::TimedOut`] if other readers have the turn for too long, [`Error::Cancelled`], [`Error::Gone`],
+    /// [`Error::Forked`].
     pub fn pin_host_memory(&self, options: &PinOptions) -> Result<Pinned> {
         self.attached.pin_host_memory(options)
     }
@@ -96,7 +108,7 @@ impl Attached {
         table.arrays.prefault()?;
         let gibs = u32::try_from(table.arrays.committed() >> 30).unwrap_or(u32::MAX);
         let patience = self.connection.timeout().saturating_add(PATIENCE_PER_GIB.saturating_mul(gibs));
-        let turn = Turn::of(self, patience)?;
+        let turn = Turn::of(self, patience, options.wanted.as_deref())?;
         let mut progress = |progress| options.progress.iter().for_each(|told| told(progress));
         let how = Pinning {
             chunk_bytes: options.chunk_bytes,
@@ -116,8 +128,8 @@ struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    fn of(attached: &'a Attached, patience: Duration) -> Result<Self> {
-        attached.connection.begin_pin(attached.member, patience)?;
+    fn of(attached: &'a Attached, patience: Duration, wanted: Option<&Wanted>) -> Result<Self> {
+        attached.connection.begin_pin(attached.member, patience, wanted)?;
         Ok(Self { attached })
     }
 

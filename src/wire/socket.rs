@@ -42,6 +42,12 @@ impl SocketError {
         matches!(self, Self::Os { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
     }
 
+    /// Whether the peer is gone.
+    pub fn is_closed(&self) -> bool {
+        let closed = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
+        matches!(self, Self::Os { source, .. } if closed.contains(&source.kind()))
+    }
+
     /// Whether the same may succeed later: the backlog is full.
     pub fn is_would_block(&self) -> bool {
         matches!(self, Self::Os { source, .. } if source.kind() == io::ErrorKind::WouldBlock)

@@ -15,7 +15,7 @@ use pyo3::types::PyDict;
 use crate::failure;
 use crate::reader::Reader;
 use crate::structure::Structure;
-use crate::waiting::{duration, interruptible};
+use crate::waiting::{ask, duration};
 use crate::writer::Writer;
 
 /// A connection. `echod.Connection` is what people use.
@@ -34,7 +34,7 @@ impl Client {
         // Found now, so that others can find the same one.
         let socket = echo_client::search(socket.as_deref()).map_err(|error| failure::of(py, error))?;
         let options = ConnectOptions { socket: Some(socket.clone()), name, timeout };
-        let inner = interruptible(py, move || Inner::connect(&options))?;
+        let inner = ask(py, move || Inner::connect(&options))?;
         Ok(Self { inner, socket, timeout })
     }
 
@@ -60,7 +60,7 @@ impl Client {
     #[getter]
     fn is_alive(&self, py: Python<'_>) -> bool {
         let inner = self.inner.clone();
-        interruptible(py, move || inner.list_tables()).is_ok()
+        ask(py, move || inner.list_tables()).is_ok()
     }
 
     /// Makes a table, or finds an equal one: whether it was made. `arrays` are (name, dtype, shape).
@@ -108,7 +108,7 @@ impl Client {
         };
         let access = access.map(|rules| rules.iter().map(|rule| parse(rule)).collect::<PyResult<_>>());
         let (inner, access) = (self.inner.clone(), access.transpose()?.map(AccessList));
-        let made = interruptible(py, move || match &access {
+        let made = ask(py, move || match &access {
             None => inner.create_table(&spec),
             Some(access) => inner.create_table_for(&spec, access),
         })?;
@@ -118,34 +118,34 @@ impl Client {
     /// One table, in full.
     fn show_table<'py>(&self, py: Python<'py>, name: String) -> PyResult<Bound<'py, PyDict>> {
         let inner = self.inner.clone();
-        let details = interruptible(py, move || inner.show_table(&name))?;
+        let details = ask(py, move || inner.show_table(&name))?;
         described(py, &details)
     }
 
     /// The names of all tables.
     fn list_tables(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let inner = self.inner.clone();
-        let rows = interruptible(py, move || inner.list_tables())?;
+        let rows = ask(py, move || inner.list_tables())?;
         Ok(rows.into_iter().map(|row| row.name).collect())
     }
 
     /// Ends a table for everybody.
     fn drop_table(&self, py: Python<'_>, name: String) -> PyResult<()> {
         let inner = self.inner.clone();
-        interruptible(py, move || inner.drop_table(&name))
+        ask(py, move || inner.drop_table(&name))
     }
 
     /// Says anew who may do what with a table.
     fn set_access(&self, py: Python<'_>, name: String, access: Vec<String>) -> PyResult<()> {
         let access = AccessList(access.iter().map(|rule| parse(rule)).collect::<PyResult<_>>()?);
         let inner = self.inner.clone();
-        interruptible(py, move || inner.set_access(&name, &access))
+        ask(py, move || inner.set_access(&name, &access))
     }
 
     /// What is being waited for at a table, and who holds it up.
     fn why(&self, py: Python<'_>, name: String) -> PyResult<Vec<String>> {
         let inner = self.inner.clone();
-        let waits = interruptible(py, move || inner.why(&name))?;
+        let waits = ask(py, move || inner.why(&name))?;
         Ok(waits.iter().map(|wait| format!("{wait:?}")).collect())
     }
 }
@@ -160,7 +160,7 @@ impl Client {
         timeout: Option<f64>,
     ) -> PyResult<Writer> {
         let inner = self.inner.clone();
-        let writer = interruptible(py, move || inner.attach_writer(&table, None))?;
+        let writer = ask(py, move || inner.attach_writer(&table, None))?;
         Writer::new(py, writer, structure, timeout.or(Some(self.timeout.as_secs_f64())))
     }
 
@@ -175,7 +175,7 @@ impl Client {
         patience: Option<f64>,
     ) -> PyResult<Reader> {
         let inner = self.inner.clone();
-        let reader = interruptible(py, move || inner.attach_reader(&table, None, options))?;
+        let reader = ask(py, move || inner.attach_reader(&table, None, options))?;
         Reader::new(py, reader, structure, copy, patience)
     }
 }

@@ -266,11 +266,23 @@ impl Reader {
         self.canceller.cancel();
     }
 
-    /// Page-locks the samples with CUDA: `(bytes, library, pieces)`.
+    /// Page-locks the samples with CUDA: `(bytes, library, pieces)`. Called before anybody has the reader, since signal
+    /// handlers may run while it is locked.
     fn _pin(&self, py: Python<'_>, library: Option<PathBuf>, vendor_roots: Vec<PathBuf>) -> PyResult<()> {
-        let options = PinOptions { library, vendor_roots, ..PinOptions::default() };
-        let pinned =
-            py.detach(|| self.lock()?.pin_host_memory(&options)).map_err(|error| failure::of(py, error))?;
+        let interrupted: Arc<Mutex<Option<PyErr>>> = Arc::default();
+        let heard = interrupted.clone();
+        let wanted = move || {
+            let signals = Python::attach(|py| py.check_signals());
+            let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+            *heard = signals.err();
+            heard.is_none()
+        };
+        let options =
+            PinOptions { library, vendor_roots, wanted: Some(Arc::new(wanted)), ..PinOptions::default() };
+        let pinned = py.detach(|| self.lock()?.pin_host_memory(&options)).map_err(|error| {
+            let interrupted = interrupted.lock().unwrap_or_else(PoisonError::into_inner).take();
+            interrupted.unwrap_or_else(|| failure::of(py, error))
+        })?;
         self.pinned.lock().unwrap_or_else(PoisonError::into_inner).replace(pinned);
         Ok(())
     }

@@ -100,10 +100,18 @@ pub(crate) fn look(py: Python<'_>, token: Option<&Token>) -> PyResult<()> {
     Ok(())
 }
 
-/// Does in a thread what asks the daemon, so that a signal can end the wait for it. What comes after that is dropped.
-pub(crate) fn interruptible<T: Send + 'static>(
+/// Asks the daemon, so that a signal can end the wait for it. What is answered after that is dropped.
+pub(crate) fn ask<T: Send + 'static>(
     py: Python<'_>,
     act: impl FnOnce() -> echo_client::Result<T> + Send + 'static,
+) -> PyResult<T> {
+    interruptible(py, act)?.map_err(|error| failure::of(py, error))
+}
+
+/// Does something in a thread, and waits for it unless a signal comes. It goes on then, and what came of it is dropped.
+pub(crate) fn interruptible<T: Send + 'static>(
+    py: Python<'_>,
+    act: impl FnOnce() -> T + Send + 'static,
 ) -> PyResult<T> {
     let (sender, receiver) = sync_channel(1);
     std::thread::Builder::new()
@@ -119,7 +127,7 @@ pub(crate) fn interruptible<T: Send + 'static>(
             receiver.recv_timeout(SLICE)
         });
         match got {
-            Ok(result) => return result.map_err(|error| failure::of(py, error)),
+            Ok(result) => return Ok(result),
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(failure::raise(py, "Error", "the call ended without an answer", &[]));

@@ -18,7 +18,7 @@ use crate::connection::Client;
 use crate::failure;
 use crate::leaf::{Leaves, Source, absent};
 use crate::structure::Structure;
-use crate::waiting::{Patience, SLICE, Token, look};
+use crate::waiting::{Patience, SLICE, Token, interruptible, look};
 
 /// A sample of more bytes is copied without the interpreter's lock.
 const SMALL: usize = 8 << 10;
@@ -411,16 +411,17 @@ impl Writer {
     /// Says that this writer writes no more. When every writer of the table has said so, what is left is delivered and
     /// the table ends. Calling it again does nothing.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| {
-            let mut state = self.cell.lock()?;
+        let cell = self.cell.clone();
+        let finish = move || -> Result<(), Stop> {
+            let mut state = cell.lock()?;
             if state.finished {
                 return Ok(());
             }
             state.usable()?.say_finished()?;
             state.finished = true;
             Ok(())
-        })
-        .map_err(|stop: Stop| stop.raise(py))
+        };
+        interruptible(py, finish)?.map_err(|stop| stop.raise(py))
     }
 
     /// Ends the wait that is going on, or else the next one, so that its call looks at its token.

@@ -1,4 +1,5 @@
 import itertools
+import time
 
 import echod
 import numpy as np
@@ -46,3 +47,17 @@ def sample():
         "reward": np.float32(0.5),
         "info": {"step": 7, "done": False},
     }
+
+
+@pytest.fixture
+def until():
+    """Waits for something that another thread or process does."""
+
+    def until(condition, what):
+        deadline = time.monotonic() + 60
+        while not (found := condition()):
+            assert time.monotonic() < deadline, what
+            time.sleep(0.002)
+        return found
+
+    return until

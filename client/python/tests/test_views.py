@@ -79,14 +79,6 @@ def test_the_reader_and_the_table_may_go_before_the_views(table):
     assert view[1].tolist() == [1] * 8
 
 
-def until(condition, what):
-    """Waits for something that another thread or process does."""
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.002)
-
-
 KEEPERS = {
     "slice of a slice": lambda array: array[:, 2:][:, ::2][1:],
     "reshaped": lambda array: array.reshape(-1)[3:].reshape(-1, 1),
@@ -269,7 +261,7 @@ def test_views_go_in_other_threads_while_batches_come(make):
     assert seen == total and not wrong and reader.held == 0
 
 
-def test_views_may_go_in_another_thread(table):
+def test_views_may_go_in_another_thread(table, until):
     fill(table, 4)
     reader = table.reader(prefetch=4)
     batches = [reader.next() for _ in range(4)]
@@ -347,7 +339,7 @@ def test_a_release_after_an_event_waits_for_it(table):
     assert event.asked > 2
 
 
-def test_events_are_asked_when_nobody_calls(table):
+def test_events_are_asked_when_nobody_calls(table, until):
     fill(table)
     reader = table.reader(prefetch=2)
     event = Event()
@@ -356,7 +348,7 @@ def test_events_are_asked_when_nobody_calls(table):
     until(lambda: reader.held == 0, "nobody asks")
 
 
-def test_an_event_that_another_thread_asks_is_still_waited_for(make):
+def test_an_event_that_another_thread_asks_is_still_waited_for(make, until):
     tables = [make({"x": 0}, batch_size=1, capacity=2) for _ in range(2)]
     readers = [table.reader() for table in tables]
     entered, leave = threading.Event(), threading.Event()
@@ -386,7 +378,7 @@ def test_an_event_that_another_thread_asks_is_still_waited_for(make):
     until(lambda: not any(reader.held for reader in readers), "one was forgotten")
 
 
-def test_an_event_that_fails_keeps_its_batch_and_tells_the_next_call(table):
+def test_an_event_that_fails_keeps_its_batch_and_tells_the_next_call(table, until):
     fill(table)
     reader = table.reader()
 
@@ -410,7 +402,7 @@ def test_an_event_that_fails_keeps_its_batch_and_tells_the_next_call(table):
     assert reader.next().seq == 1
 
 
-def test_a_reader_that_goes_leaves_what_waits_for_events_alone(table):
+def test_a_reader_that_goes_leaves_what_waits_for_events_alone(table, until):
     fill(table)
     reader, event = table.reader(), Event()
     reader.next().release(after=event)

@@ -75,7 +75,7 @@ fn report() -> PinReport {
 fn a_turn_that_does_not_come_in_time_is_given_up_and_comes_too_late_without_harm() {
     let (connection, daemon) = Played::greeted();
     let waiting = connection.clone();
-    let waiting = std::thread::spawn(move || waiting.begin_pin(READER, Duration::from_millis(1)));
+    let waiting = std::thread::spawn(move || waiting.begin_pin(READER, Duration::from_millis(1), None));
     let (first, call) = daemon.hears_call();
     assert_eq!(call, Call::BeginPin { member: READER });
     let (given_up, call) = daemon.hears_call();
@@ -90,7 +90,7 @@ fn a_turn_that_does_not_come_in_time_is_given_up_and_comes_too_late_without_harm
     daemon.answers(first, Answer::Done);
     daemon.answers(given_up, Answer::Done);
     let waiting = connection.clone();
-    let waiting = std::thread::spawn(move || waiting.begin_pin(READER, LONG));
+    let waiting = std::thread::spawn(move || waiting.begin_pin(READER, LONG, None));
     let (second, call) = daemon.hears_call();
     assert_eq!(call, Call::BeginPin { member: READER });
     assert!(!waiting.is_finished(), "what was answered is another call");
@@ -108,7 +108,7 @@ fn giving_up_says_again_what_is_registered() {
     assert_eq!(call, Call::EndPin { member: READER, pinned: Some(report()) });
     daemon.answers(id, Answer::Done);
     ending.join().unwrap();
-    assert!(matches!(connection.begin_pin(READER, Duration::ZERO), Err(Error::TimedOut { .. })));
+    assert!(matches!(connection.begin_pin(READER, Duration::ZERO, None), Err(Error::TimedOut { .. })));
     assert_eq!(daemon.hears_call().1, Call::BeginPin { member: READER });
     assert_eq!(daemon.hears_call().1, Call::EndPin { member: READER, pinned: Some(report()) });
     // Of a reader that is detached nothing is kept.
@@ -120,11 +120,45 @@ fn giving_up_says_again_what_is_registered() {
 fn a_turn_that_is_refused_is_not_given_up_as_well() {
     let (connection, daemon) = Played::greeted();
     let waiting = connection.clone();
-    let waiting = std::thread::spawn(move || waiting.begin_pin(READER, LONG));
+    let waiting = std::thread::spawn(move || waiting.begin_pin(READER, LONG, None));
     let (id, _) = daemon.hears_call();
     let refusal = Refusal { kind: RefusalKind::Poisoned, message: "it is poisoned".into() };
     daemon.answers(id, Answer::Refused(refusal));
     assert_eq!(waiting.join().unwrap().unwrap_err().refusal(), Some(RefusalKind::Poisoned));
     drop(connection);
     assert_eq!(daemon.hears(), Request::Goodbye, "that is all it says");
+}
+
+#[test]
+fn a_turn_that_is_not_wanted_any_more_is_given_up() {
+    let (connection, daemon) = Played::greeted();
+    let (asked, question) = std::sync::mpsc::sync_channel(0);
+    let waiting = connection.clone();
+    let wanted = move || asked.send(()).is_ok();
+    let waiting = std::thread::spawn(move || waiting.begin_pin(READER, LONG, Some(&wanted)));
+    let (id, _) = daemon.hears_call();
+    // It is asked again and again, until there is nobody to say that it should go on.
+    for _ in 0..3 {
+        question.recv_timeout(LONG).unwrap();
+    }
+    drop(question);
+    assert!(matches!(waiting.join().unwrap(), Err(Error::Cancelled)));
+    assert_eq!(daemon.hears_call().1, Call::EndPin { member: READER, pinned: None });
+    // What comes after all finds nobody, and harms nobody.
+    daemon.answers(id, Answer::Done);
+    let again = connection.clone();
+    let again = std::thread::spawn(move || again.begin_pin(READER, LONG, Some(&|| true)));
+    let (id, _) = daemon.hears_call();
+    daemon.answers(id, Answer::Done);
+    again.join().unwrap().unwrap();
+}
+
+#[test]
+fn one_who_hears_nothing_any_more_is_gone_before_the_listener_knows() {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (here, there) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    drop(there);
+    let sent = send(&here, &Request::Status, deadline_in(LONG));
+    assert!(matches!(sent, Err(Error::Gone { .. })), "{sent:?}");
 }

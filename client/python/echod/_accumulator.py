@@ -7,7 +7,7 @@ from typing import Any, Mapping
 import numpy as np
 import optree
 
-from . import _dtypes, _errors, _leaves, _tree
+from . import _errors, _leaves, _tree
 
 
 class Accumulator:
@@ -117,11 +117,7 @@ class _Scale:
         self.names = [name if leaf == "." else f"{name}/{leaf}" for leaf in _tree.names(self._treespec)]
         given = [_leaves.as_array(leaf, _array(value)) for leaf, value in zip(self.names, leaves)]
         for leaf, array in zip(self.names, given):
-            if _dtypes.name(array.dtype) is None:
-                raise _errors.LeafDTypeError(
-                    f"leaf {leaf!r} of the example is of dtype {array.dtype}, which a table cannot hold",
-                    leaf=leaf, expected="a number", got=str(array.dtype),
-                )  # fmt: skip
+            _tree.leaf_of(leaf, array)  # raises if no table can hold it
             if in_place and not array.flags.writeable:
                 raise ValueError(f"leaf {leaf!r} cannot be written into: it is read-only")
         self.arrays = given if in_place else [np.zeros_like(array, subok=False) for array in given]

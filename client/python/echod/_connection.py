@@ -69,7 +69,7 @@ class Connection:
         for what, size in sizes.items():
             # What is between is for the daemon to judge.
             if size is not None and not 1 <= size < 1 << 32:
-                raise InvalidSpecError(f"{what} is {size}, it must be 1 or more, and a reasonable number", kind="invalid_spec")
+                raise InvalidSpecError(f"{what} is {size}, and must be 1 to {(1 << 32) - 1}", kind="invalid_spec")
         self._client.create_table(name, arrays, batch_size, capacity, max_capacity, pin, huge_pages, rules)
         return Table(self, name, leaves, batch_size, capacity, treespec)
 

@@ -106,11 +106,17 @@ def other_shape(
     )
 
 
+_KINDS: dict[type, str] = {bool: "b", int: "iu", float: "f", complex: "c"}
+_SMALL = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # numpy knows them as of no kind
+
+
+def _is_of_kind(value: Any, dtype: np.dtype[Any]) -> bool:
+    return ("f" if _dtypes.name(dtype) in _SMALL else dtype.kind) in _KINDS[type(value)]
+
+
 def other_number(leaf: str, expected: np.dtype[Any], got: Any) -> Exception:
     """A number of Python's that is of another kind, or does not fit."""
-    fits = {bool: "b", int: "iu", float: "f", complex: "c"}[type(got)]
-    kind = "f" if _dtypes.name(expected) in ("bfloat16", "float8_e4m3fn", "float8_e5m2") else expected.kind
-    if kind in fits:
+    if _is_of_kind(got, expected):
         return _errors.LeafValueError(
             f"leaf {leaf!r} holds {expected.name}, into which {got!r} does not fit", leaf=leaf, expected=expected.name
         )
@@ -124,26 +130,22 @@ def other_number(leaf: str, expected: np.dtype[Any], got: Any) -> Exception:
 
 
 def number(leaf: str, expected: np.dtype[Any], value: Any) -> np.ndarray[Any, Any]:
-    """A number of Python's as a 0-d array of that dtype, if it is of its kind and fits."""
-    fits = {bool: "b", int: "iu", float: "f", complex: "c"}[type(value)]
-    small = _dtypes.name(expected) in ("bfloat16", "float8_e4m3fn", "float8_e5m2")
-    if ("f" if small else expected.kind) not in fits:
+    """A number of Python's as a 0-d array of that dtype, rounded as the dtype does, if it is of its kind and fits."""
+    if not _is_of_kind(value, expected):
         raise other_number(leaf, expected, value)
-    try:
-        with np.errstate(over="ignore"):
-            made = np.array(value, dtype=expected)
-    except OverflowError:
-        raise other_number(leaf, expected, value) from None
-    if type(value) is float and np.isfinite(value) and not np.isfinite(made.astype(np.float64)):
+    if isinstance(value, int):
+        # Not left to numpy, which before its second version takes what does not fit.
+        if expected.kind in "iu" and not np.iinfo(expected).min <= value <= np.iinfo(expected).max:
+            raise other_number(leaf, expected, value)
+        return np.array(value, dtype=expected)
+    with np.errstate(over="ignore"):
+        made = np.array(value, dtype=expected)
+    # What is finite stays so. (numpy asks no small dtype that.)
+    if np.isfinite(value) and not np.isfinite(made.astype(np.complex128)):
         raise other_number(leaf, expected, value)
     return made
 
 
 def small_number(leaf: str, expected: np.dtype[Any], value: float) -> bytes:
-    """The bytes of a float in a small dtype, rounded as that dtype does."""
-    with np.errstate(over="ignore"):
-        made = np.array(value, dtype=expected)
-    finite = bool(np.isfinite(made.astype(np.float64)))
-    if np.isfinite(value) and not finite:
-        raise other_number(leaf, expected, value)
-    return made.tobytes()
+    """The bytes of a float in a small dtype."""
+    return number(leaf, expected, value).tobytes()

@@ -164,10 +164,11 @@ def spec(example: Any) -> tuple[list[Leaf], Any]:
         except UnicodeEncodeError as error:
             message = f"leaf {name!r} cannot be called so: {error.reason}"
             raise _errors.InvalidSpecError(message, kind="invalid_spec") from None
-    return [_leaf(name, value) for name, value in zip(found, leaves)], treespec
+    return [leaf_of(name, value) for name, value in zip(found, leaves)], treespec
 
 
-def _leaf(name: str, value: Any) -> Leaf:
+def leaf_of(name: str, value: Any) -> Leaf:
+    """What a table is to hold for this leaf of an example."""
     from . import _leaves
 
     if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):

@@ -11,6 +11,7 @@ changes one byte of one frame on its way, which must be found.
 
 import argparse
 import multiprocessing
+import os
 import sys
 import time
 
@@ -111,7 +112,7 @@ def main():
 
 
 def ingest(connection, options):
-    table = connection.create_table("pong", example=FRAME, batch_size=64, capacity=8)
+    table = connection.create_table(f"pong-{os.getpid()}", example=FRAME, batch_size=64, capacity=8)
     keep = table.writer()  # so that the table does not end with the first worker
     spawn = multiprocessing.get_context("spawn")
     workers = [

@@ -143,3 +143,15 @@ def test_its_repr_says_how_far_it_is():
     accumulator = echod.Accumulator(example())
     accumulator.add("step", step(0))
     assert repr(accumulator) == "<echod.Accumulator: step 1/3, episode 0/1>"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [("uint8", 256), ("uint8", -1), ("int64", 1 << 63), ("float16", 1e6), ("float32", 1e39), ("complex64", 1e39j)],
+)
+def test_numbers_that_do_not_fit_are_refused(dtype, value):
+    accumulator = echod.Accumulator({"a": np.zeros((), dtype)})
+    with pytest.raises(echod.LeafValueError, match="'a'"):
+        accumulator.add("a", value)
+    accumulator.add("a", type(value)(3))
+    assert accumulator.build()["a"] == 3

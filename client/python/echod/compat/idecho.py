@@ -248,32 +248,19 @@ class TcpClient:
             del self._writer, self._connection
 
 
-class TrajectoryAccumulator:
-    """Collects one sample whose parts come at different times; see `echod.Accumulator`."""
+class TrajectoryAccumulator(Accumulator):
+    """Collects one sample whose parts come at different times; see `echod.Accumulator`.
+
+    `add` raises KeyError for a time scale that is not there and IndexError for one that is full; `build`
+    `echod.NotFullError` if something lacks.
+    """
 
     def __init__(self, example: dict[str, Any]) -> None:
-        if not isinstance(example, dict):
-            raise TypeError("example must be a dict with timescale names as top-level keys")
-        # Any leaf that comes once makes its scale one that comes once.
-        once = {
-            name: 1
-            for name, part in example.items()
-            if any(np.ndim(leaf) == 0 for leaf in optree.tree_leaves(part))
-            or all(np.shape(leaf)[0] == 1 for leaf in optree.tree_leaves(part))
-        }
-        self._accumulator = Accumulator(example, places=once)
+        super().__init__(example)
 
     def add(self, name: str, data: Any) -> None:
-        """Fills the next place of a time scale. KeyError if there is none of that name, IndexError if it is full."""
-        self._accumulator.add(name, data)
-
-    def build(self) -> dict[str, Any]:
-        """The sample, whose arrays are filled anew by what is added next. `echod.NotFullError` if something lacks."""
-        return self._accumulator.build()
-
-    def reset(self) -> None:
-        """Begins anew."""
-        self._accumulator.reset()
+        """Fills the next place of a time scale."""
+        super().add(name, data)
 
 
 class _Door:

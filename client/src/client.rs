@@ -96,6 +96,11 @@ impl Client {
         self.connection.is_elsewhere()
     }
 
+    /// Why the daemon is gone, if that is known; nothing is asked.
+    pub fn gone(&self) -> Option<String> {
+        self.connection.gone()
+    }
+
     /// Makes a table, or finds one of that name with an equal spec. Returns when its memory is resident, which
     /// takes a second a GiB.
     ///

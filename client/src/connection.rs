@@ -123,6 +123,11 @@ impl Connection {
         self.birthplace.is_elsewhere()
     }
 
+    /// Why the daemon is gone, if the listening thread has found that it is.
+    pub(crate) fn gone(&self) -> Option<String> {
+        if self.is_elsewhere() { None } else { self.shared.state().gone.clone() }
+    }
+
     /// What the daemon said at the beginning.
     pub(crate) const fn welcome(&self) -> &Welcome {
         &self.welcome

@@ -8,7 +8,7 @@ from typing import Any, Sequence
 
 import optree
 
-from . import _native, _tree
+from . import _native, _reprs, _tree
 from ._errors import InvalidSpecError
 from ._reader import Reader
 from ._tree import Leaf
@@ -92,7 +92,12 @@ class Connection:
         return _connect_again, (self.path, self._name, self._timeout)
 
     def __repr__(self) -> str:
-        return f"<echod.Connection to {self.path}: client {self._client.id}, {self._name!r}>"
+        state = ""
+        if self._client.is_elsewhere:
+            state = ", of no use in a forked process"
+        elif self._client.gone is not None:
+            state = f", gone: {self._client.gone}"
+        return f"<echod.Connection to {self.path}: client {self._client.id}, {self._name!r}{state}>"
 
 
 def _rules(access: Sequence[str]) -> list[str]:
@@ -185,5 +190,7 @@ class Table:
         return Table, state
 
     def __repr__(self) -> str:
-        leaves = ", ".join(str(leaf) for leaf in self.leaves[:8]) + (", ..." if len(self.leaves) > 8 else "")
-        return f"<echod.Table {self.name!r}: {self.capacity} batches of {self.batch_size} samples; {leaves}>"
+        bytes = self.capacity * self.batch_size * sum(leaf.nbytes for leaf in self.leaves)
+        batches, samples = _reprs.count(self.capacity, "batch"), _reprs.count(self.batch_size, "sample")
+        leaves = _reprs.leaves([str(leaf) for leaf in self.leaves])
+        return f"<echod.Table {self.name!r}: {batches} of {samples}, {_reprs.size(bytes)}; {leaves}>"

@@ -6,6 +6,7 @@ and "/" is written "~1"; an empty key is "~2", and the key "." is "~3", since a 
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple, Sequence
 
 import numpy as np
@@ -23,6 +24,11 @@ class Leaf(NamedTuple):
     name: str
     dtype: str
     shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one sample's leaf."""
+        return _dtypes.itemsize(self.dtype) * math.prod(self.shape)
 
     def __str__(self) -> str:
         return f"{self.name} {self.dtype}{list(self.shape)}"

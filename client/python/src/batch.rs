@@ -188,25 +188,12 @@ impl Batch {
         self.samples
     }
 
-    fn __repr__(&self) -> String {
-        let state = match (&self.copied, self.lease.lock().unwrap_or_else(PoisonError::into_inner).as_ref()) {
-            (Some(_), _) => "copied".to_owned(),
-            (None, None) => "released".to_owned(),
-            (None, Some(lease)) => match lease.views() {
-                0 => "held".to_owned(),
-                views => format!("held, {views} trees of views alive"),
-            },
-        };
-        let leaves: Vec<String> = self.leaves.all.iter().take(8).map(|leaf| leaf.describe()).collect();
-        let more = if self.leaves.all.len() > 8 { ", ..." } else { "" };
-        format!(
-            "<echod.Batch {} of {:?}: {} samples, {} bytes, {state}; {}{more}>",
-            self.seq,
-            self.table,
-            self.samples,
-            self.bytes(),
-            leaves.join(", ")
-        )
+    fn __repr__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let views =
+            self.lease.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|lease| lease.views());
+        let leaves: Vec<String> = self.leaves.all.iter().map(|leaf| leaf.describe()).collect();
+        let said = (self.seq, &*self.table, self.samples, self.bytes(), views, self.copied.is_some(), leaves);
+        py.import("echod._reprs")?.getattr("batch")?.call1(said)
     }
 }
 

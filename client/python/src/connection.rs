@@ -56,6 +56,12 @@ impl Client {
         self.inner.is_elsewhere()
     }
 
+    /// Why the daemon is gone, if that is known.
+    #[getter]
+    fn gone(&self) -> Option<String> {
+        self.inner.gone()
+    }
+
     /// Whether the daemon still answers.
     #[getter]
     fn is_alive(&self, py: Python<'_>) -> bool {

@@ -144,7 +144,8 @@ impl Pending {
         }
     }
 
-    fn __len__(&self) -> usize {
+    #[pyo3(name = "__len__")]
+    pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }
 }
@@ -155,7 +156,7 @@ impl Pending {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().len() == 0
+        self.len() == 0
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, PendingState> {

@@ -6,9 +6,10 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::array;
+use crate::dlpack::DLPackArray;
 use crate::failure;
 use crate::leaf::Leaves;
-use crate::lease::{Hold, Lease, Pending};
+use crate::lease::{Hold, Lease, Pending, Viewing};
 use crate::structure::Structure;
 
 /// Samples that nobody writes any more. `data` is the pytree of arrays, samples first.
@@ -113,6 +114,21 @@ impl Batch {
     /// must not be written to.
     fn torch(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.converted(py, "torch")
+    }
+
+    /// The pytree of arrays for the `from_dlpack` of any framework, without a copy. They are views as `data` is. Where the
+    /// memory is page-locked for CUDA (`reader.pinned`) they say so, which numpy's arrays cannot.
+    fn dlpack(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        if let Some(copied) = &self.copied {
+            return Ok(copied.clone_ref(py));
+        }
+        let viewing = Arc::new(Viewing::new(self.lease(py)?));
+        let array = |leaf| {
+            let array = DLPackArray::new(viewing.clone(), self.leaves.clone(), leaf);
+            Ok(Bound::new(py, array)?.into_any())
+        };
+        let arrays = (0..self.leaves.all.len()).map(array).collect::<PyResult<_>>()?;
+        Ok(self.structure.get().tree(py, arrays)?.unbind())
     }
 
     /// The pytree of jax arrays: over the same memory where jax can, else copies.

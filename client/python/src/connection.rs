@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use echo_client::message::TableDetails;
+use echo_client::message::{TableDetails, Wait};
 use echo_client::{
     AccessList, ArraySpec, Client as Inner, ConnectOptions, DType, HugePages, Pin, ReaderOptions, Rule,
     TableSpec,
@@ -152,7 +152,7 @@ impl Client {
     fn why(&self, py: Python<'_>, name: String) -> PyResult<Vec<String>> {
         let inner = self.inner.clone();
         let waits = ask(py, move || inner.why(&name))?;
-        Ok(waits.iter().map(|wait| format!("{wait:?}")).collect())
+        Ok(waits.iter().map(said).collect())
     }
 }
 
@@ -184,6 +184,18 @@ impl Client {
         let reader = ask(py, move || inner.attach_reader(&table, None, options))?;
         Reader::new(py, reader, structure, copy, patience)
     }
+}
+
+/// `writer worker (pid 41) waits for room (for 1.5 s): held by trainer (pid 42): reads batch 0 (for 2.0 s)`
+fn said(wait: &Wait) -> String {
+    let age = |ms: u64| format!("(for {}.{} s)", ms / 1000, ms % 1000 / 100);
+    let mut text = format!("{} waits for {} {}", wait.who, wait.waits_for, age(wait.for_ms));
+    for holder in &wait.held_by {
+        let process =
+            if holder.pid == 0 { "its pid is not known".into() } else { format!("pid {}", holder.pid) };
+        text += &format!(": held by {} ({process}): {} {}", holder.name, holder.what, age(holder.for_ms));
+    }
+    text
 }
 
 fn parse(rule: &str) -> PyResult<Rule> {

@@ -22,7 +22,8 @@ def dtype(name: str) -> np.dtype[Any]:
         import ml_dtypes
     except ImportError as error:
         raise ImportError(f"the table has {name} leaves, for which numpy needs ml_dtypes: pip install ml_dtypes") from error
-    return np.dtype(getattr(ml_dtypes, name))
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return found
 
 
 def name(dtype: np.dtype[Any]) -> str | None:

@@ -59,7 +59,8 @@ class Reader(_native.Reader):
 
     async def next_async(self, timeout: float | None = None) -> _native.Batch:
         """As `next`, for asyncio. If it is cancelled no batch is lost."""
-        return await run(self, self.next, (timeout,), {}, self._keep)
+        batch: _native.Batch = await run(self, self.next, (timeout,), {}, self._keep)
+        return batch
 
     def __aiter__(self) -> Reader:
         return self

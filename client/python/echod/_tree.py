@@ -126,7 +126,7 @@ def learn(of: Sequence[str], sample: Any) -> Structure:
 def derived(of: Sequence[str]) -> Structure:
     """A structure made of the names alone: dicts, and lists where the keys are 0, 1, 2, ..."""
     if list(of) == [_ROOT]:
-        return Structure(("leaf",), optree.tree_structure(0), [0])
+        return Structure(("leaf",), optree.treespec_leaf(), [0])
     root: dict[str, Any] = {}
     for i, name in enumerate(of):
         node = root
@@ -146,7 +146,8 @@ def derived(of: Sequence[str]) -> Structure:
 
 def _flat(of: Sequence[str]) -> Structure:
     # A name that is the beginning of another one: only tables that were not made here have such.
-    leaves, treespec = optree.tree_flatten({name: i for i, name in enumerate(of)})
+    flat: Any = {name: i for i, name in enumerate(of)}
+    leaves, treespec = optree.tree_flatten(flat)
     return Structure(_program(treespec), treespec, leaves)
 
 

@@ -1,6 +1,6 @@
 from os import PathLike
 from types import TracebackType
-from typing import Any, Sequence, final
+from typing import Any, Callable, Sequence, final
 
 from typing_extensions import Self
 
@@ -63,6 +63,7 @@ class Client:
         pin: str,
         huge_pages: str,
         access: Sequence[str] | None,
+        progress: Callable[[int, int], object] | None,
     ) -> bool: ...
     def show_table(self, name: str) -> dict[str, Any]: ...
     def list_tables(self) -> list[str]: ...

@@ -3,11 +3,12 @@
 #[path = "support/mod.rs"]
 mod support;
 
+use std::sync::Mutex;
 use std::time::Duration;
 
-use echo_client::Error;
-use echo_client::message::EndReason;
-use support::{Daemon, LONG, check_of, ids, numbers};
+use echo_client::message::{BEING_MADE, EndReason, RefusalKind};
+use echo_client::{ArraySpec, DType, Error, TableSpec};
+use support::{Daemon, LONG, check_of, eventually, ids, numbers};
 
 #[test]
 #[ignore = "what other tests start as a process of its own"]
@@ -104,4 +105,37 @@ fn a_claim_that_was_put_aside_is_taken_up_once_and_by_its_writer() {
     assert!(writer.resume(forgotten).is_none(), "it was given up");
     let batch = reader.next_batch(LONG).unwrap();
     assert_eq!(ids(&batch), [7, 8]);
+}
+
+#[test]
+fn a_table_that_is_being_made_is_shown_with_what_is_resident_and_cannot_be_attached_to() {
+    const BYTES: u64 = 1 << 30;
+    let daemon = Daemon::start_with(&["--prefault-threads=1", "--host-budget=2 GiB"]);
+    let (client, other) = (daemon.client(), daemon.client());
+    let spec = TableSpec::new("large", vec![ArraySpec::new("x", DType::U8, [1 << 20])], 64, 16);
+    let seen = Mutex::new(Vec::new());
+    // One that is made before it can be looked at is made once more.
+    eventually("it is seen", || {
+        let told = Mutex::new(Vec::new());
+        let made = client.create_table_telling(&spec, None, |resident, total| {
+            told.lock().unwrap().push((resident, total));
+            let attached = other.attach_reader("large", None, Default::default());
+            let row = other.list_tables().unwrap().remove(0);
+            if row.state == BEING_MADE {
+                // It was so before as well.
+                assert_eq!(attached.err().unwrap().refusal(), Some(RefusalKind::NoSuchTable));
+                seen.lock().unwrap().push(row);
+            }
+        });
+        assert!(made.unwrap().created);
+        let told = told.into_inner().unwrap();
+        assert!(told.is_sorted() && told.iter().all(|&(_, total)| total == BYTES), "{told:?}");
+        assert_eq!(told.last(), Some(&(BYTES, BYTES)));
+        client.drop_table("large").unwrap();
+        !seen.lock().unwrap().is_empty()
+    });
+    for row in seen.into_inner().unwrap() {
+        assert_eq!((&*row.name, row.sample_bytes, row.writers + row.readers), ("large", 1 << 20, 0));
+    }
+    assert_eq!(client.list_tables().unwrap(), []);
 }

@@ -53,6 +53,11 @@ impl Batch {
         self.attached.is_elsewhere()
     }
 
+    /// Whether its memory is page-locked for CUDA, by [`Reader::pin_host_memory`](crate::Reader::pin_host_memory).
+    pub fn is_pinned(&self) -> bool {
+        self.attached.table().arrays.is_pinned()
+    }
+
     /// How many arrays a sample has.
     pub fn arrays(&self) -> usize {
         self.attached.table().arrays.arrays()

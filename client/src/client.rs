@@ -10,11 +10,12 @@ use echo::spec::{ArraySpec, TableSpec};
 use echo::table::store::Rights;
 use echo::wire::codec;
 use echo::wire::message::{
-    Answer, Attachment, Call, ClientRow, LeaseRow, Refusal, RefusalKind, TableDetails, TableRow, Wait,
+    Answer, Attachment, BEING_MADE, Call, ClientRow, LeaseRow, Refusal, RefusalKind, TableDetails, TableRow,
+    Wait,
 };
 use echo::wire::socket::SocketError;
 
-use crate::connection::{Answered, Connection, connect};
+use crate::connection::{Answered, Connection, Wanted, connect};
 use crate::inbox::Inbox;
 use crate::reader::{Reader, ReaderOptions};
 use crate::table::Table;
@@ -96,6 +97,11 @@ impl Client {
         self.connection.is_elsewhere()
     }
 
+    /// Why the daemon is gone, if that is known; nothing is asked.
+    pub fn gone(&self) -> Option<String> {
+        self.connection.gone()
+    }
+
     /// Makes a table, or finds one of that name with an equal spec. Returns when its memory is resident, which
     /// takes a second a GiB.
     ///
@@ -103,7 +109,7 @@ impl Client {
     /// If there is a table of that name with another spec (the error shows the difference), if the spec is none
     /// that a table can have, or if a budget or the kernel refuses the memory.
     pub fn create_table(&self, spec: &TableSpec) -> Result<CreatedTable> {
-        self.create(spec, None)
+        self.create(spec, None, None)
     }
 
     /// As [`Client::create_table`], and says who else may do what with the table: without that others may look at it.
@@ -112,19 +118,50 @@ impl Client {
     /// # Errors
     /// As [`Client::create_table`].
     pub fn create_table_for(&self, spec: &TableSpec, access: &AccessList) -> Result<CreatedTable> {
-        self.create(spec, Some(access.clone()))
+        self.create(spec, Some(access.clone()), None)
     }
 
-    fn create(&self, spec: &TableSpec, access: Option<AccessList>) -> Result<CreatedTable> {
+    /// As [`Client::create_table`] or [`Client::create_table_for`], for those who want to show how far it is: `told` hears
+    /// ten times a second how many bytes are resident, and of how many, in the thread that calls.
+    ///
+    /// # Errors
+    /// As [`Client::create_table`].
+    pub fn create_table_telling(
+        &self,
+        spec: &TableSpec,
+        access: Option<&AccessList>,
+        told: impl Fn(u64, u64) + Send + Sync,
+    ) -> Result<CreatedTable> {
+        let tell = || {
+            // One who cannot be told now is told later, or when it is done.
+            let rows = self.list_tables().unwrap_or_default();
+            let being_made = rows.iter().find(|row| row.name == spec.name && row.state == BEING_MADE);
+            if let Some(row) = being_made {
+                // With what a table needs beside its samples.
+                told(row.committed_bytes.min(bytes_of(spec)), bytes_of(spec));
+            }
+            true
+        };
+        let created = self.create(spec, access.cloned(), Some(&tell))?;
+        told(bytes_of(spec), bytes_of(spec));
+        Ok(created)
+    }
+
+    fn create(
+        &self,
+        spec: &TableSpec,
+        access: Option<AccessList>,
+        wanted: Option<&Wanted<'_>>,
+    ) -> Result<CreatedTable> {
         let valid = spec.validate().map_err(|error| error.to_string());
         // What no message holds could not even be refused.
         valid
             .and_then(|()| codec::check_spec(spec).map_err(|error| error.to_string()))
             .map_err(|message| Error::Refused(Refusal { kind: RefusalKind::InvalidSpec, message }))?;
-        let bytes = spec.sample_bytes().saturating_mul(u64::from(spec.batch_size) * u64::from(spec.capacity));
-        let gib = u32::try_from(bytes >> 30).unwrap_or(u32::MAX);
+        let gib = u32::try_from(bytes_of(spec) >> 30).unwrap_or(u32::MAX);
         let timeout = self.connection.timeout().saturating_add(TIMEOUT_PER_GIB.saturating_mul(gib));
-        match self.connection.call(Call::CreateTable { spec: spec.clone(), access }, timeout)?.answer {
+        let call = Call::CreateTable { spec: spec.clone(), access };
+        match self.connection.call_while(call, timeout, wanted)?.answer {
             Answer::Table { table, created } => Ok(CreatedTable { id: table, created }),
             other => Err(wrong(&other)),
         }
@@ -279,6 +316,11 @@ impl Client {
     fn call(&self, call: Call) -> Result<Answer> {
         Ok(self.connection.call(call, self.connection.timeout())?.answer)
     }
+}
+
+/// Bytes of the samples that a table of a valid spec has room for.
+fn bytes_of(spec: &TableSpec) -> u64 {
+    spec.sample_bytes().saturating_mul(u64::from(spec.batch_size) * u64::from(spec.capacity))
 }
 
 fn wrong(answer: &Answer) -> Error {

@@ -42,7 +42,7 @@ const LONG: Duration = Duration::from_secs(10);
 const ASK: Duration = Duration::from_millis(100);
 
 /// Whether an answer is still waited for.
-pub(crate) type Wanted = dyn Fn() -> bool + Send + Sync;
+pub(crate) type Wanted<'a> = dyn Fn() -> bool + Send + Sync + 'a;
 
 /// A connection.
 pub(crate) struct Connection {
@@ -123,6 +123,11 @@ impl Connection {
         self.birthplace.is_elsewhere()
     }
 
+    /// Why the daemon is gone, if the listening thread has found that it is.
+    pub(crate) fn gone(&self) -> Option<String> {
+        if self.is_elsewhere() { None } else { self.shared.state().gone.clone() }
+    }
+
     /// What the daemon said at the beginning.
     pub(crate) const fn welcome(&self) -> &Welcome {
         &self.welcome
@@ -141,8 +146,18 @@ impl Connection {
 
     /// Asks for something and waits for the answer; a refusal is an error.
     pub(crate) fn call(&self, call: Call, timeout: Duration) -> Result<Answered> {
+        self.call_while(call, timeout, None)
+    }
+
+    /// As [`Connection::call`], while the answer is `wanted`.
+    pub(crate) fn call_while(
+        &self,
+        call: Call,
+        timeout: Duration,
+        wanted: Option<&Wanted<'_>>,
+    ) -> Result<Answered> {
         let id = self.send_call(call, true)?;
-        self.answer(id, "the answer of echod", timeout, None)
+        self.answer(id, "the answer of echod", timeout, wanted)
     }
 
     /// Waits for the answer of a call that was sent, while it is `wanted`. `what` took too long if it does not come.
@@ -151,7 +166,7 @@ impl Connection {
         id: u32,
         what: &'static str,
         timeout: Duration,
-        wanted: Option<&Wanted>,
+        wanted: Option<&Wanted<'_>>,
     ) -> Result<Answered> {
         let deadline = deadline_in(timeout);
         let mut state = self.shared.state();
@@ -233,7 +248,7 @@ impl Connection {
         &self,
         member: MemberId,
         timeout: Duration,
-        wanted: Option<&Wanted>,
+        wanted: Option<&Wanted<'_>>,
     ) -> Result<()> {
         let id = self.send_call(Call::BeginPin { member }, true)?;
         let begun = self.answer(

@@ -128,7 +128,7 @@ struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    fn of(attached: &'a Attached, patience: Duration, wanted: Option<&Wanted>) -> Result<Self> {
+    fn of(attached: &'a Attached, patience: Duration, wanted: Option<&Wanted<'_>>) -> Result<Self> {
         attached.connection.begin_pin(attached.member, patience, wanted)?;
         Ok(Self { attached })
     }

@@ -182,7 +182,8 @@ async fn declared(
 ) -> Result<Store, RunError> {
     let (name, spec, governor) = (spec.name.clone(), spec.clone(), governor.clone());
     let (uid, threads) = (limits.own_uid, limits.prefault_threads);
-    let create = move || Store::create(&spec, &governor, uid, threads, progress(spec.name.clone()));
+    let create =
+        move || Store::create(&spec, &governor, uid, threads, progress(spec.name.clone(), Arc::default()));
     let made = tokio::task::spawn_blocking(create).await.map_err(|ended| RunError::Loop(ended.into()))?;
     made.map_err(|source| RunError::Table { name, source: Box::new(source) })
 }

@@ -17,6 +17,7 @@ use echo::memory::MemoryGovernor;
 use echo::peer::{Peer, ProofOfExit};
 use echo::ring::record::{PAGE_BYTES, RECORDS};
 use echo::spec::TableSpec;
+use echo::sync::AtomicU64;
 use echo::table::queue::Action;
 use echo::table::store::{Store, StoreError};
 use echo::wire::message::{
@@ -79,11 +80,14 @@ const NAME: usize = 64;
 const BUILD_NAME: usize = 32;
 
 /// A table whose memory is being made, and who waits for it.
-struct Building {
+pub(crate) struct Building {
+    id: TableId,
     spec: TableSpec,
     uid: u32,
     access: AccessList,
     waiting: Vec<(ClientId, u32)>,
+    /// Bytes that are resident so far.
+    resident: Arc<AtomicU64>,
 }
 
 /// The owner of everything.
@@ -93,7 +97,7 @@ pub struct Supervisor {
     pub(crate) clients: BTreeMap<ClientId, Client>,
     pub(crate) tables: BTreeMap<TableId, Table>,
     pub(crate) started: Instant,
-    building: HashMap<String, Building>,
+    pub(crate) building: HashMap<String, Building>,
     burials: Burials,
     inputs: mpsc::Sender<Input>,
     instance: [u8; 16],

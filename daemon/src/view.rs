@@ -41,16 +41,26 @@ fn row(id: TableId, table: &Table) -> TableRow {
     }
 }
 
-/// A page of the tables that the client may look at, by name.
+/// A page of the tables that the client may look at, by name; those that are being made are among them.
 pub fn tables(supervisor: &Supervisor, asks: ClientId, after: Option<&str>) -> Answer {
-    let mut all: Vec<(&TableId, &Table)> = supervisor
+    let made = supervisor
         .tables
         .iter()
-        .filter(|(_, table)| !table.dropped && after.is_none_or(|after| table.name() > after))
+        .filter(|(_, table)| !table.dropped)
         .filter(|(id, _)| supervisor.may(asks, **id, Role::Observe))
+        .map(|(&id, table)| (table.name(), Some((id, table))));
+    let being_made = supervisor.building.iter();
+    let being_made = being_made.filter(|(_, building)| supervisor.may_observe(asks, building));
+    let mut all: Vec<_> = made
+        .chain(being_made.map(|(name, _)| (name.as_str(), None)))
+        .filter(|(name, _)| after.is_none_or(|after| *name > after))
         .collect();
-    all.sort_by_key(|(_, table)| table.name());
-    let rows = all.iter().take(MAX_ROWS).map(|(id, table)| row(**id, table)).collect();
+    all.sort_by_key(|(name, _)| *name);
+    let shown = |&(name, table): &(&str, Option<(TableId, &Table)>)| match table {
+        Some((id, table)) => row(id, table),
+        None => supervisor.building[name].row(),
+    };
+    let rows = all.iter().take(MAX_ROWS).map(shown).collect();
     Answer::Tables { rows, more: all.len() > MAX_ROWS }
 }
 

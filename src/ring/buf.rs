@@ -157,6 +157,11 @@ impl<B: HostMemory> PytreeRingBuf<B> {
         self.arrays.iter().try_for_each(|array| array.buffer.prefault(threads as u32))
     }
 
+    /// Whether they are page-locked.
+    pub fn is_pinned(&self) -> bool {
+        self.pinned().is_some()
+    }
+
     /// What page-locks them, if something does.
     pub fn pinned_by(&self) -> Option<String> {
         self.pinned().as_ref().map(|registered| registered.library().into())

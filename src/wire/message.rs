@@ -484,6 +484,9 @@ pub enum EndReason {
 
 encode_by_discriminant!(EndReason: Finished, Dropped, Draining, Poisoned);
 
+/// The state of a table whose memory is not resident yet.
+pub const BEING_MADE: &str = "being made";
+
 /// One table in a list.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct TableRow {
@@ -491,7 +494,7 @@ pub struct TableRow {
     pub name: String,
     /// Its id.
     pub table: TableId,
-    /// `open`, `draining`, `finished` or `poisoned: ...`.
+    /// `open`, `draining`, `finished`, `poisoned: ...`, or [`BEING_MADE`], when nobody can attach yet.
     pub state: String,
     /// The user that it is accounted to.
     pub uid: u32,
@@ -501,7 +504,8 @@ pub struct TableRow {
     pub capacity: u32,
     /// Bytes of one sample.
     pub sample_bytes: u64,
-    /// Bytes of host memory that it has committed, with its control words and what is private to the daemon.
+    /// Bytes of host memory that it has committed, with its control words and what is private to the daemon. Of one that
+    /// is being made: that are resident so far.
     pub committed_bytes: u64,
     /// Writers attached.
     pub writers: u32,

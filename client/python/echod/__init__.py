@@ -27,8 +27,10 @@ What to know:
   Arrays that lie on the CPU and speak DLPack or the buffer protocol are taken too.
 - A leaf is called by its path, such as ``obs/camera``. Readers get the structure of ``example``; those that only know the
   table's name get dicts and lists made of the names, or the structure of the ``example=`` that they give.
+- ``batch.torch()``, ``batch.jax()`` and ``batch.dlpack()`` are the same memory for other frameworks, ``batch.copy()`` is yours.
 - A view keeps its batch. A block goes back to the workers when the batch and all arrays over it are gone, or at
-  ``batch.release()``. A reader has ``prefetch`` batches at most, counting those that you hold.
+  ``batch.release()``. A reader has ``prefetch`` batches at most, counting those that you hold; a loop holds one while it
+  asks for the next.
 - ``echod.Accumulator`` puts samples together whose parts come at different times: steps, n-step returns, episodes.
 - Every wait can be interrupted, has a timeout, and ends when the daemon is gone. ``await writer.append_async(sample)`` and
   ``await reader.next_async()`` are the same for asyncio.

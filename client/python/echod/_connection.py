@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 import optree
 
-from . import _native, _tree
+from . import _native, _progress, _reprs, _tree
 from ._errors import InvalidSpecError
 from ._reader import Reader
 from ._tree import Leaf
@@ -52,6 +53,7 @@ class Connection:
         pin: str = "best-effort",
         huge_pages: str = "auto",
         access: Sequence[str] | None = None,
+        progress: bool | Callable[[int, int], object] = True,
     ) -> Table:
         """Makes a table for samples such as `example`, or attaches to one of that name with the same spec.
 
@@ -60,7 +62,9 @@ class Connection:
         ("required", "best-effort", "off"), `huge_pages` whether large arrays must be on huge pages ("auto", "required",
         "off"), `access` who else may do what, such as `["group:ml=read,write"]`; by default others may look.
 
-        Returns when the memory is resident, which takes a second a GiB.
+        Returns when the memory is resident, which takes a second a GiB. If that takes long it is shown on a terminal or in
+        a notebook, by tqdm if that is installed, unless `progress` is False. With a function it is called instead, with the
+        bytes that are resident and how many there will be, in the end with all of them.
         """
         leaves, treespec = _tree.spec(example)
         arrays = [(leaf.name, leaf.dtype, list(leaf.shape)) for leaf in leaves]
@@ -70,7 +74,8 @@ class Connection:
             # What is between is for the daemon to judge.
             if size is not None and not 1 <= size < 1 << 32:
                 raise InvalidSpecError(f"{what} is {size}, and must be 1 to {(1 << 32) - 1}", kind="invalid_spec")
-        self._client.create_table(name, arrays, batch_size, capacity, max_capacity, pin, huge_pages, rules)
+        with _progress.shown(f"table {name!r}") if progress is True else contextlib.nullcontext(progress or None) as told:
+            self._client.create_table(name, arrays, batch_size, capacity, max_capacity, pin, huge_pages, rules, told)
         return Table(self, name, leaves, batch_size, capacity, treespec)
 
     def table(self, name: str, *, example: Any = None) -> Table:
@@ -92,7 +97,12 @@ class Connection:
         return _connect_again, (self.path, self._name, self._timeout)
 
     def __repr__(self) -> str:
-        return f"<echod.Connection to {self.path}: client {self._client.id}, {self._name!r}>"
+        state = ""
+        if self._client.is_elsewhere:
+            state = ", of no use in a forked process"
+        elif self._client.gone is not None:
+            state = f", gone: {self._client.gone}"
+        return f"<echod.Connection to {self.path}: client {self._client.id}, {self._name!r}{state}>"
 
 
 def _rules(access: Sequence[str]) -> list[str]:
@@ -185,5 +195,7 @@ class Table:
         return Table, state
 
     def __repr__(self) -> str:
-        leaves = ", ".join(str(leaf) for leaf in self.leaves[:8]) + (", ..." if len(self.leaves) > 8 else "")
-        return f"<echod.Table {self.name!r}: {self.capacity} batches of {self.batch_size} samples; {leaves}>"
+        bytes = self.capacity * self.batch_size * sum(leaf.nbytes for leaf in self.leaves)
+        batches, samples = _reprs.count(self.capacity, "batch"), _reprs.count(self.batch_size, "sample")
+        leaves = _reprs.leaves([str(leaf) for leaf in self.leaves])
+        return f"<echod.Table {self.name!r}: {batches} of {samples}, {_reprs.size(bytes)}; {leaves}>"

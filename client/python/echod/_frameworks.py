@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,7 @@ _BITS = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uin
 
 def torch(array: np.ndarray[Any, Any]) -> Any:
     """A tensor over the same memory. Page-locked memory is recognised by torch itself (`is_pinned`)."""
-    import torch
-
+    torch = importlib.import_module("torch")
     bits = _BITS.get(array.dtype.name)
     if bits is None:
         return torch.from_numpy(array)
@@ -22,6 +22,4 @@ def torch(array: np.ndarray[Any, Any]) -> Any:
 
 def jax(array: np.ndarray[Any, Any]) -> Any:
     """A jax array: over the same memory where jax can, else a copy. 64-bit numbers as jax is configured."""
-    import jax.numpy
-
-    return jax.numpy.asarray(array)
+    return importlib.import_module("jax.numpy").asarray(array)

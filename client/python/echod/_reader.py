@@ -6,7 +6,7 @@ import importlib.util
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _native
+from . import _native, _reprs
 from ._asyncio import run
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ class Reader(_native.Reader):
 
     async def next_async(self, timeout: float | None = None) -> _native.Batch:
         """As `next`, for asyncio. If it is cancelled no batch is lost."""
-        return await run(self, self.next, (timeout,), {}, self._keep)
+        batch: _native.Batch = await run(self, self.next, (timeout,), {}, self._keep)
+        return batch
 
     def __aiter__(self) -> Reader:
         return self
@@ -78,9 +79,12 @@ class Reader(_native.Reader):
         return _attach, (self.table, self._options)
 
     def __repr__(self) -> str:
-        pinned = self.pinned
-        said = "" if pinned is None else f", {pinned.bytes} bytes page-locked by {pinned.library}"
-        return f"<echod.Reader of {self.table.name!r}: holds {self.held} of {self.prefetch} batches{said}>"
+        pinned, pending = self.pinned, self._pending()
+        said = f", {pending} of them until their events have happened" if pending else ""
+        said += ", copies" if self._options["copy"] else ""
+        said += f"; {_reprs.size(pinned.bytes)} page-locked by {pinned.library}" if pinned else ""
+        batches = _reprs.count(self.prefetch, "batch")
+        return f"<echod.Reader of {self.table.name!r}: holds {self.held} of {batches}{said}>"
 
 
 def _attach(table: Table, options: dict[str, Any]) -> Reader:

@@ -6,6 +6,7 @@ and "/" is written "~1"; an empty key is "~2", and the key "." is "~3", since a 
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple, Sequence
 
 import numpy as np
@@ -23,6 +24,11 @@ class Leaf(NamedTuple):
     name: str
     dtype: str
     shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one sample's leaf."""
+        return _dtypes.itemsize(self.dtype) * math.prod(self.shape)
 
     def __str__(self) -> str:
         return f"{self.name} {self.dtype}{list(self.shape)}"
@@ -120,7 +126,7 @@ def learn(of: Sequence[str], sample: Any) -> Structure:
 def derived(of: Sequence[str]) -> Structure:
     """A structure made of the names alone: dicts, and lists where the keys are 0, 1, 2, ..."""
     if list(of) == [_ROOT]:
-        return Structure(("leaf",), optree.tree_structure(0), [0])
+        return Structure(("leaf",), optree.treespec_leaf(), [0])
     root: dict[str, Any] = {}
     for i, name in enumerate(of):
         node = root
@@ -140,7 +146,8 @@ def derived(of: Sequence[str]) -> Structure:
 
 def _flat(of: Sequence[str]) -> Structure:
     # A name that is the beginning of another one: only tables that were not made here have such.
-    leaves, treespec = optree.tree_flatten({name: i for i, name in enumerate(of)})
+    flat: Any = {name: i for i, name in enumerate(of)}
+    leaves, treespec = optree.tree_flatten(flat)
     return Structure(_program(treespec), treespec, leaves)
 
 

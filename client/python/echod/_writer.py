@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._asyncio import run
+from ._reprs import count
 
 if TYPE_CHECKING:
     from ._connection import Table
@@ -46,5 +47,6 @@ class Writer(_native.Writer):
         return Writer, (self.table, self._timeout)
 
     def __repr__(self) -> str:
-        state = "finished" if self.finished else "open"
-        return f"<echod.Writer of {self.table.name!r}: {self.committed} samples written, {state}>"
+        written, does = self._said()
+        said = does if written is None else f"{count(written, 'sample')} written, {does}"
+        return f"<echod.Writer of {self.table.name!r}: {said}>"

@@ -6,9 +6,10 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::array;
+use crate::dlpack::DLPackArray;
 use crate::failure;
 use crate::leaf::Leaves;
-use crate::lease::{Hold, Lease, Pending};
+use crate::lease::{Hold, Lease, Pending, Viewing};
 use crate::structure::Structure;
 
 /// Samples that nobody writes any more. `data` is the pytree of arrays, samples first.
@@ -115,6 +116,21 @@ impl Batch {
         self.converted(py, "torch")
     }
 
+    /// The pytree of arrays for the `from_dlpack` of any framework, without a copy. They are views as `data` is. Where the
+    /// memory is page-locked for CUDA (`reader.pinned`) they say so, which numpy's arrays cannot.
+    fn dlpack(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        if let Some(copied) = &self.copied {
+            return Ok(copied.clone_ref(py));
+        }
+        let viewing = Arc::new(Viewing::new(self.lease(py)?));
+        let array = |leaf| {
+            let array = DLPackArray::new(viewing.clone(), self.leaves.clone(), leaf);
+            Ok(Bound::new(py, array)?.into_any())
+        };
+        let arrays = (0..self.leaves.all.len()).map(array).collect::<PyResult<_>>()?;
+        Ok(self.structure.get().tree(py, arrays)?.unbind())
+    }
+
     /// The pytree of jax arrays: over the same memory where jax can, else copies.
     fn jax(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.converted(py, "jax")
@@ -188,25 +204,12 @@ impl Batch {
         self.samples
     }
 
-    fn __repr__(&self) -> String {
-        let state = match (&self.copied, self.lease.lock().unwrap_or_else(PoisonError::into_inner).as_ref()) {
-            (Some(_), _) => "copied".to_owned(),
-            (None, None) => "released".to_owned(),
-            (None, Some(lease)) => match lease.views() {
-                0 => "held".to_owned(),
-                views => format!("held, {views} trees of views alive"),
-            },
-        };
-        let leaves: Vec<String> = self.leaves.all.iter().take(8).map(|leaf| leaf.describe()).collect();
-        let more = if self.leaves.all.len() > 8 { ", ..." } else { "" };
-        format!(
-            "<echod.Batch {} of {:?}: {} samples, {} bytes, {state}; {}{more}>",
-            self.seq,
-            self.table,
-            self.samples,
-            self.bytes(),
-            leaves.join(", ")
-        )
+    fn __repr__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let views =
+            self.lease.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|lease| lease.views());
+        let leaves: Vec<String> = self.leaves.all.iter().map(|leaf| leaf.describe()).collect();
+        let said = (self.seq, &*self.table, self.samples, self.bytes(), views, self.copied.is_some(), leaves);
+        py.import("echod._reprs")?.getattr("batch")?.call1(said)
     }
 }
 

@@ -1,9 +1,10 @@
 //! A connection to a daemon, and what can be asked there.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use echo_client::message::TableDetails;
+use echo_client::message::{TableDetails, Wait};
 use echo_client::{
     AccessList, ArraySpec, Client as Inner, ConnectOptions, DType, HugePages, Pin, ReaderOptions, Rule,
     TableSpec,
@@ -15,7 +16,7 @@ use pyo3::types::PyDict;
 use crate::failure;
 use crate::reader::Reader;
 use crate::structure::Structure;
-use crate::waiting::{ask, duration};
+use crate::waiting::{ask, duration, interruptible_telling};
 use crate::writer::Writer;
 
 /// A connection. `echod.Connection` is what people use.
@@ -56,6 +57,12 @@ impl Client {
         self.inner.is_elsewhere()
     }
 
+    /// Why the daemon is gone, if that is known.
+    #[getter]
+    fn gone(&self) -> Option<String> {
+        self.inner.gone()
+    }
+
     /// Whether the daemon still answers.
     #[getter]
     fn is_alive(&self, py: Python<'_>) -> bool {
@@ -63,7 +70,8 @@ impl Client {
         ask(py, move || inner.list_tables()).is_ok()
     }
 
-    /// Makes a table, or finds an equal one: whether it was made. `arrays` are (name, dtype, shape).
+    /// Makes a table, or finds an equal one: whether it was made. `arrays` are (name, dtype, shape); `progress` is called
+    /// with the bytes that are resident, and all of them, whenever there are more.
     #[expect(clippy::too_many_arguments, reason = "what a table is; named in Python")]
     fn create_table(
         &self,
@@ -76,6 +84,7 @@ impl Client {
         pin: &str,
         huge_pages: &str,
         access: Option<Vec<String>>,
+        progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<bool> {
         let array = |(path, dtype, shape): (String, String, Vec<u64>)| {
             let dtype = DType::from_name(&dtype).ok_or_else(|| {
@@ -108,10 +117,33 @@ impl Client {
         };
         let access = access.map(|rules| rules.iter().map(|rule| parse(rule)).collect::<PyResult<_>>());
         let (inner, access) = (self.inner.clone(), access.transpose()?.map(AccessList));
-        let made = ask(py, move || match &access {
-            None => inner.create_table(&spec),
-            Some(access) => inner.create_table_for(&spec, access),
-        })?;
+        let Some(progress) = progress else {
+            let made = ask(py, move || match &access {
+                None => inner.create_table(&spec),
+                Some(access) => inner.create_table_for(&spec, access),
+            })?;
+            return Ok(made.created);
+        };
+        // What is heard in the other thread is told in this one.
+        let heard: Arc<Mutex<Option<(u64, u64)>>> = Arc::default();
+        let hears = heard.clone();
+        let create = move || {
+            inner.create_table_telling(&spec, access.as_ref(), |resident, total| {
+                *hears.lock().unwrap_or_else(PoisonError::into_inner) = Some((resident, total));
+            })
+        };
+        let mut told = None;
+        let tell = || {
+            let now = *heard.lock().unwrap_or_else(PoisonError::into_inner);
+            match now {
+                Some((resident, total)) if told != Some(resident) => {
+                    told = Some(resident);
+                    progress.call1((resident, total)).map(drop)
+                }
+                _ => Ok(()),
+            }
+        };
+        let made = interruptible_telling(py, create, tell)?.map_err(|error| failure::of(py, error))?;
         Ok(made.created)
     }
 
@@ -146,7 +178,7 @@ impl Client {
     fn why(&self, py: Python<'_>, name: String) -> PyResult<Vec<String>> {
         let inner = self.inner.clone();
         let waits = ask(py, move || inner.why(&name))?;
-        Ok(waits.iter().map(|wait| format!("{wait:?}")).collect())
+        Ok(waits.iter().map(said).collect())
     }
 }
 
@@ -178,6 +210,18 @@ impl Client {
         let reader = ask(py, move || inner.attach_reader(&table, None, options))?;
         Reader::new(py, reader, structure, copy, patience)
     }
+}
+
+/// `writer worker (pid 41) waits for room (for 1.5 s): held by trainer (pid 42): reads batch 0 (for 2.0 s)`
+fn said(wait: &Wait) -> String {
+    let age = |ms: u64| format!("(for {}.{} s)", ms / 1000, ms % 1000 / 100);
+    let mut text = format!("{} waits for {} {}", wait.who, wait.waits_for, age(wait.for_ms));
+    for holder in &wait.held_by {
+        let process =
+            if holder.pid == 0 { "its pid is not known".into() } else { format!("pid {}", holder.pid) };
+        text += &format!(": held by {} ({process}): {} {}", holder.name, holder.what, age(holder.for_ms));
+    }
+    text
 }
 
 fn parse(rule: &str) -> PyResult<Rule> {

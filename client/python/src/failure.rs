@@ -3,7 +3,7 @@
 use std::error::Error as _;
 
 use echo_client::Error;
-use echo_client::host_pinning::PinError;
+use echo_client::host_pinning::{PinError, Rung};
 use echo_client::message::{EndReason, RefusalKind};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -102,18 +102,21 @@ const fn refused(kind: RefusalKind) -> (&'static str, &'static str) {
 }
 
 fn pin(py: Python<'_>, error: &PinError, message: &str) -> PyErr {
-    let (failure, probes) = match error {
-        PinError::NotFound { probes } => (None, &probes[..]),
-        PinError::Initialise { failure, probes, .. } | PinError::Register { failure, probes, .. } => {
-            (Some(failure), &probes[..])
-        }
-        PinError::Unregister { failure, .. } => (Some(failure), &[][..]),
-        _ => (None, &[][..]),
+    let failure = match error {
+        PinError::Initialise { failure, .. }
+        | PinError::Register { failure, .. }
+        | PinError::Unregister { failure, .. } => Some(failure),
+        _ => None,
     };
-    let probes: Vec<(String, String, Option<String>)> = probes
+    let mut probes: Vec<(String, String, Option<String>)> = error
+        .probes()
         .iter()
         .map(|probe| (probe.rung.to_string(), probe.what.clone(), probe.reason.clone()))
         .collect();
+    if let PinError::Override { path, reason, .. } = error {
+        // The one step that there was.
+        probes.push((Rung::Override.to_string(), path.clone(), Some(reason.clone())));
+    }
     let attributes = || -> PyResult<_> {
         Ok([
             ("code", failure.map(|failure| failure.code).into_pyobject(py)?.into_any()),

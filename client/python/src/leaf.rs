@@ -16,7 +16,7 @@ use crate::{array, failure};
 /// A leaf of the table's samples.
 pub(crate) struct Leaf {
     pub(crate) name: String,
-    dtype: DType,
+    pub(crate) dtype: DType,
     pub(crate) descr: Py<PyArrayDescr>,
     /// The shape of one sample's leaf.
     pub(crate) dims: Vec<isize>,

@@ -1,9 +1,10 @@
 //! What keeps a batch from being given back.
 //!
 //! ```text
-//! array ─▶ Hold ─▶ Lease ─▶ the client's batch        a Hold is made for each tree of views, and is their arrays' base
-//! Batch ──────────▶ Lease                             until it is released
-//! Pending ────────▶ Lease                             until its event has happened
+//! array ─▶ Hold ─▶ Viewing ─▶ Lease ─▶ the client's batch     a Hold for each tree of arrays, of which it is the base
+//! DLPack ────────▶ Viewing                                    until its consumer deletes it
+//! Batch ─────────────────────▶ Lease                          until it is released
+//! Pending ───────────────────▶ Lease                          until its event has happened
 //! ```
 //!
 //! The last of them that goes gives the block back. numpy keeps the base of an array for every view of the array, so a
@@ -45,8 +46,29 @@ impl Lease {
 
     /// Trees of views that are alive.
     pub(crate) fn views(&self) -> u32 {
-        // acquire: pairs with the release in `Hold::drop`
+        // acquire: pairs with the release in `Viewing::drop`
         self.views.load(Ordering::Acquire)
+    }
+}
+
+/// Something looks at a batch: a tree of arrays, of whatever framework.
+pub(crate) struct Viewing(Arc<Lease>);
+
+impl Viewing {
+    pub(crate) fn new(lease: Arc<Lease>) -> Self {
+        lease.views.fetch_add(1, Ordering::Relaxed);
+        Self(lease)
+    }
+
+    pub(crate) fn lease(&self) -> &Lease {
+        &self.0
+    }
+}
+
+impl Drop for Viewing {
+    fn drop(&mut self) {
+        // release: pairs with the acquire in `Lease::views`
+        self.0.views.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -57,14 +79,13 @@ pub(crate) struct Hold {
 }
 
 enum Keeps {
-    Lease(Arc<Lease>),
+    Batch(Viewing),
     Writer(#[expect(dead_code, reason = "kept, so that its memory stays mapped")] Arc<WriterCell>),
 }
 
 impl Hold {
     pub(crate) fn of_lease(lease: Arc<Lease>) -> Self {
-        lease.views.fetch_add(1, Ordering::Relaxed);
-        Self { keeps: Keeps::Lease(lease) }
+        Self { keeps: Keeps::Batch(Viewing::new(lease)) }
     }
 
     pub(crate) const fn of_writer(cell: Arc<WriterCell>) -> Self {
@@ -72,20 +93,11 @@ impl Hold {
     }
 }
 
-impl Drop for Hold {
-    fn drop(&mut self) {
-        if let Keeps::Lease(lease) = &self.keeps {
-            // release: pairs with the acquire in `Lease::views`
-            lease.views.fetch_sub(1, Ordering::Release);
-        }
-    }
-}
-
 #[pymethods]
 impl Hold {
     fn __repr__(&self) -> String {
         match &self.keeps {
-            Keeps::Lease(lease) => format!("<memory of batch {}>", lease.batch.seq()),
+            Keeps::Batch(viewing) => format!("<memory of batch {}>", viewing.lease().batch.seq()),
             Keeps::Writer(_) => "<memory of a claim>".into(),
         }
     }
@@ -144,7 +156,8 @@ impl Pending {
         }
     }
 
-    fn __len__(&self) -> usize {
+    #[pyo3(name = "__len__")]
+    pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }
 }
@@ -155,7 +168,7 @@ impl Pending {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().len() == 0
+        self.len() == 0
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, PendingState> {

@@ -31,6 +31,16 @@ use crate::writer::derived;
 /// Longest time without a look where something in this process may end the wait.
 const SHORT: Duration = Duration::from_millis(1);
 
+/// How long everything is held before the garbage collector is asked.
+const COLLECT: Duration = Duration::from_millis(100);
+
+/// This program holds all that the reader can have.
+struct AllHeld {
+    since: Instant,
+    /// The garbage collector was asked.
+    is_collected: bool,
+}
+
 /// The right to read batches out of a table. Each batch goes to one reader.
 #[pyclass(frozen, subclass, module = "echod._native")]
 pub(crate) struct Reader {
@@ -127,7 +137,7 @@ impl Reader {
     #[cold]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>, token: Option<&Token>) -> PyResult<Py<Batch>> {
         let patience = Patience::new(timeout)?;
-        let mut all_held: Option<Instant> = None;
+        let mut all_held: Option<AllHeld> = None;
         loop {
             look(py, token)?;
             let is_pending = !self.pending.get().is_empty();
@@ -150,10 +160,10 @@ impl Reader {
             if is_pending {
                 self.pending.get().poll(py)?;
             }
-            match all_held {
+            match &mut all_held {
                 _ if !is_all_held => all_held = None,
-                None => all_held = Some(Instant::now()),
-                Some(since) => self.bear(py, since, patience)?,
+                None => all_held = Some(AllHeld { since: Instant::now(), is_collected: false }),
+                Some(all_held) => self.bear(py, all_held, patience)?,
             }
             // One that another call did not want.
             let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
@@ -164,15 +174,16 @@ impl Reader {
     }
 
     /// How long everything may be held.
-    fn bear(&self, py: Python<'_>, since: Instant, patience: Patience) -> PyResult<()> {
-        let Some(most) = self.patience else { return Ok(()) };
-        if since.elapsed() < most {
-            return Ok(());
+    fn bear(&self, py: Python<'_>, all_held: &mut AllHeld, patience: Patience) -> PyResult<()> {
+        let elapsed = all_held.since.elapsed();
+        let is_over = self.patience.is_some_and(|most| elapsed >= most);
+        if !all_held.is_collected && (is_over || elapsed >= COLLECT) {
+            // Batches in cycles (an exception's traceback, say) are nobody's, and nobody else may look for them.
+            all_held.is_collected = true;
+            py.import("gc")?.call_method0("collect")?;
         }
-        // Batches in cycles (an exception's traceback, say) are nobody's.
-        py.import("gc")?.call_method0("collect")?;
         let held = self.held.load(Ordering::Acquire);
-        if held < self.depth {
+        if !is_over || held < self.depth {
             return Ok(());
         }
         let message = format!(
@@ -285,6 +296,11 @@ impl Reader {
         })?;
         self.pinned.lock().unwrap_or_else(PoisonError::into_inner).replace(pinned);
         Ok(())
+    }
+
+    /// How many of the batches that it holds wait for events.
+    fn _pending(&self) -> usize {
+        self.pending.get().len()
     }
 
     /// What is page-locked, as (bytes, library, pieces).

@@ -113,6 +113,15 @@ pub(crate) fn interruptible<T: Send + 'static>(
     py: Python<'_>,
     act: impl FnOnce() -> T + Send + 'static,
 ) -> PyResult<T> {
+    interruptible_telling(py, act, || Ok(()))
+}
+
+/// As [`interruptible`]; this thread calls `tell` from time to time, which may end the wait.
+pub(crate) fn interruptible_telling<T: Send + 'static>(
+    py: Python<'_>,
+    act: impl FnOnce() -> T + Send + 'static,
+    mut tell: impl FnMut() -> PyResult<()>,
+) -> PyResult<T> {
     let (sender, receiver) = sync_channel(1);
     std::thread::Builder::new()
         .name("echod-call".into())
@@ -127,8 +136,14 @@ pub(crate) fn interruptible<T: Send + 'static>(
             receiver.recv_timeout(SLICE)
         });
         match got {
-            Ok(result) => return Ok(result),
-            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Ok(result) => {
+                tell()?;
+                return Ok(result);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                py.check_signals()?;
+                tell()?;
+            }
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(failure::raise(py, "Error", "the call ended without an answer", &[]));
             }

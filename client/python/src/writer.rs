@@ -424,6 +424,24 @@ impl Writer {
         interruptible(py, finish)?.map_err(|stop| stop.raise(py))
     }
 
+    /// Samples written, and what it does, for people; no number where another thread is in it, or in a forked child.
+    fn _said(&self) -> (Option<u64>, &'static str) {
+        if self.cell.birthplace.is_elsewhere() {
+            return (None, "of no use in a forked process");
+        }
+        match self.cell.try_lock() {
+            None => (None, "in use by another thread"),
+            Some(state) => {
+                let does = match (state.finished, state.open.is_some()) {
+                    (true, _) => "finished",
+                    (false, true) => "a claim is open",
+                    (false, false) => "open",
+                };
+                (Some(state.writer.committed()), does)
+            }
+        }
+    }
+
     /// Ends the wait that is going on, or else the next one, so that its call looks at its token.
     fn _wake(&self) {
         self.canceller.cancel();

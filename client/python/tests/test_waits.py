@@ -460,3 +460,17 @@ def test_threads_share_a_reader_and_a_writer(make):
         for done in reading:
             done.result()
     assert sorted(seen) == list(range(300))
+
+
+def test_what_is_waited_for_is_said_in_sentences(make, until):
+    table = make(EXAMPLE, batch_size=1, capacity=1)
+    assert table.why() == []
+    writer, reader = table.writer(), table.reader()
+    writer.append(EXAMPLE)
+    batch = reader.next(60)
+    waiting = Waiting(lambda: writer.append(EXAMPLE))
+    [said] = until(table.why, "nothing is said")
+    assert " waits for " in said and f"(pid {os.getpid()})" in said and " s)" in said and ": held by " in said
+    batch.release()
+    waiting.ended()
+    until(lambda: not table.why(), "it still waits")

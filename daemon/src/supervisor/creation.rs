@@ -1,13 +1,16 @@
 //! How tables come to be, elsewhere, and go.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 
 use echo::access::{AccessList, Role};
 use echo::ids::{ClientId, TableId};
 use echo::spec::TableSpec;
+use echo::sync::{AtomicU64, Ordering};
 use echo::table::store::{Store, StoreError};
 use echo::wire::codec;
-use echo::wire::message::{Answer, EndReason, Event, Refusal, RefusalKind};
+use echo::wire::message::{
+    Answer, BEING_MADE, EndReason, Event, Refusal, RefusalKind, SampleCounts, TableRow,
+};
 use tracing::{info, warn};
 
 use super::requests::{refusal, same_access, same_spec};
@@ -91,30 +94,38 @@ impl Supervisor {
 
     /// Takes over a table that the configuration declares.
     pub fn declare(&mut self, store: Store, access: AccessList) {
-        let uid = self.limits.own_uid;
-        self.insert(Table::new(store, uid, access));
+        let (id, uid) = (self.next_table(), self.limits.own_uid);
+        self.insert(id, Table::new(store, uid, access));
     }
 
-    fn insert(&mut self, table: Table) -> TableId {
+    fn next_table(&mut self) -> TableId {
         self.last_table += 1;
-        let id = TableId(self.last_table);
+        TableId(self.last_table)
+    }
+
+    fn insert(&mut self, id: TableId, table: Table) {
         info!(table = table.name(), uid = table.uid, bytes = table.store.committed_bytes(), "table is there");
         for note in &table.store.pages().notes {
             warn!(table = table.name(), note, "not as wished");
         }
         self.tables.insert(id, table);
-        id
     }
 
     fn build(&mut self, spec: TableSpec, uid: u32, access: AccessList, waiting: Vec<(ClientId, u32)>) {
         let (governor, inputs, threads) =
             (self.governor.clone(), self.inputs.clone(), self.limits.prefault_threads);
         let burials = self.burials.clone();
-        let name = spec.name.clone();
-        self.building.insert(name.clone(), Building { spec: spec.clone(), uid, access, waiting });
+        let (id, name, resident) = (self.next_table(), spec.name.clone(), Arc::new(AtomicU64::new(0)));
+        let building = Building { id, spec: spec.clone(), uid, access, waiting, resident: resident.clone() };
+        self.building.insert(name.clone(), building);
         // Making gigabytes resident takes seconds: not here. Nor on tokio's threads, which panic where there can be none.
         let create = move || {
-            let make = || Store::create(&spec, &governor, uid, threads, progress(spec.name.clone()));
+            let make = || {
+                // relaxed: for people
+                resident.store(0, Ordering::Relaxed);
+                let progress = progress(spec.name.clone(), resident.clone());
+                Store::create(&spec, &governor, uid, threads, progress)
+            };
             let result = match make() {
                 // Neither a budget nor a limit of the kernel is used up by a table that was dropped before.
                 Err(StoreError::Budget(_) | StoreError::Memory(_)) if burials.wait() => make(),
@@ -130,10 +141,10 @@ impl Supervisor {
     }
 
     pub(super) fn built(&mut self, name: &str, result: Result<Box<Store>, StoreError>) {
-        let Some(Building { uid, access, waiting, .. }) = self.building.remove(name) else { return };
+        let Some(Building { id, uid, access, waiting, .. }) = self.building.remove(name) else { return };
         let answer = match result {
             Ok(store) => {
-                let id = self.insert(Table::new(*store, uid, access));
+                self.insert(id, Table::new(*store, uid, access));
                 if self.drain_until.is_some() {
                     self.close_table(id, EndReason::Draining);
                 }
@@ -190,15 +201,33 @@ impl Supervisor {
     }
 }
 
-/// Logs how far the memory of a large table is.
-pub(crate) fn progress(table: String) -> impl Fn(u64) + Send + Sync {
-    let total = Mutex::new(0_u64);
+impl Building {
+    /// What is shown of it in a list.
+    pub(crate) fn row(&self) -> TableRow {
+        TableRow {
+            name: self.spec.name.clone(),
+            table: self.id,
+            state: BEING_MADE.into(),
+            uid: self.uid,
+            batch_size: self.spec.batch_size,
+            capacity: self.spec.capacity,
+            sample_bytes: self.spec.sample_bytes(),
+            // relaxed: for people
+            committed_bytes: self.resident.load(Ordering::Relaxed),
+            writers: 0,
+            readers: 0,
+            samples: SampleCounts::default(),
+        }
+    }
+}
+
+/// Counts how much of a table's memory is resident, and logs it of a large one.
+pub(crate) fn progress(table: String, resident: Arc<AtomicU64>) -> impl Fn(u64) + Send + Sync {
     move |bytes| {
-        let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = *total;
-        *total += bytes;
-        if before / PROGRESS != *total / PROGRESS {
-            info!(table, bytes = *total, "making memory resident");
+        // relaxed: each thread adds what it did, and whoever looks wants no more than the number
+        let before = resident.fetch_add(bytes, Ordering::Relaxed);
+        if before / PROGRESS != (before + bytes) / PROGRESS {
+            info!(table, bytes = before + bytes, "making memory resident");
         }
     }
 }

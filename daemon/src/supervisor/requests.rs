@@ -11,7 +11,7 @@ use echo::table::store::Rights;
 use echo::wire::message::{Answer, Call, EndReason, Event, MAX_PREFETCH, Refusal, RefusalKind, Request};
 use tracing::{debug, info};
 
-use super::Supervisor;
+use super::{Building, Supervisor};
 use crate::client::Member;
 use crate::view;
 
@@ -108,6 +108,13 @@ impl Supervisor {
     pub(crate) fn may(&self, id: ClientId, table: TableId, role: Role) -> bool {
         let (caller, table) = (self.clients[&id].peer.caller(), &self.tables[&table]);
         [0, self.limits.own_uid, table.uid].contains(&caller.uid) || table.access.allows(caller, role)
+    }
+
+    /// Whether the client may look at a table that is being made: as at one that is there.
+    pub(crate) fn may_observe(&self, id: ClientId, building: &Building) -> bool {
+        let caller = self.clients[&id].peer.caller();
+        [0, self.limits.own_uid, building.uid].contains(&caller.uid)
+            || building.access.allows(caller, Role::Observe)
     }
 
     fn not_permitted(&self, id: ClientId, table: TableId, what: &str) -> Refusal {

@@ -1,0 +1,87 @@
+"""What a typed user writes. `test_types` has mypy read it; each mistake is one that mypy finds, or its comment is too much."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+import echod
+import numpy as np
+
+
+class Sample(NamedTuple):
+    obs: np.ndarray[Any, np.dtype[np.float32]]
+    reward: Any
+
+
+def work(table: echod.Table, steps: int) -> int:
+    with table.writer(timeout=5.0) as writer:
+        for step in range(steps):
+            writer.append(Sample(np.zeros(4, np.float32), float(step)))
+        writer.append_many(Sample(np.zeros((2, 4), np.float32), np.zeros(2)), timeout=None)
+        with writer.claim() as slot:
+            slot.data.obs[:] = 1
+        with writer.claim(8, timeout=1) as slots:
+            room: int = len(slots)
+        return writer.committed + writer.waits + room
+
+
+def train(table: echod.Table) -> float:
+    total = 0.0
+    reader = table.reader(prefetch=4, pin=False, copy=True, patience=None)
+    for batch in reader:
+        total += float(batch.data.reward.sum()) + batch.seq / len(batch) + batch.nbytes
+        batch.release(after=None)
+    pinned: echod.Pinned | None = reader.pinned
+    return total if pinned is None else pinned.bytes
+
+
+async def both(table: echod.Table) -> int:
+    writer, reader = table.writer(), table.reader()
+    await writer.append_async(1.0)
+    await writer.append_many_async(np.zeros(7))
+    one: echod.Batch = await reader.next_async(timeout=30)
+    other: echod.Batch | None = reader.try_next()
+    writer.finish()
+    trees = [] if other is None else [other.copy(), other.dlpack()]
+    return len(one) + len(trees) + sum([batch.seq async for batch in reader])
+
+
+def main() -> None:
+    with echod.local(host_budget="64 MiB") as daemon:
+        connection: echod.Connection = daemon.connect(name="typed")
+        table = connection.create_table(
+            "typed", example=Sample(np.zeros(4, np.float32), 0.0), batch_size=4, capacity=2, access=["everyone=observe"]
+        )
+        names: list[str] = connection.tables()
+        leaf: echod.Leaf = table.leaves[0]
+        said: list[str] = [*table.why(), *names, leaf.name, leaf.dtype, connection.path]
+        try:
+            connection.table("none", example={"x": 1})
+        except echod.NoSuchTableError as error:
+            said.append(error.kind)
+        except echod.TimeoutError as error:
+            raise SystemExit(error.after) from None
+        work(table, 4)
+        train(table)
+        asyncio.run(both(daemon.create_table("numbers", example=0.0, batch_size=4, capacity=2)))
+        print(said)
+
+
+def mistakes(table: echod.Table) -> None:
+    table.writer(timeout="long")  # type: ignore[arg-type]
+    table.writer().append()  # type: ignore[call-arg]
+    table.writer().claim("many")  # type: ignore[arg-type]
+    table.reader().next("soon")  # type: ignore[arg-type]
+    table.reader(depth=3)  # type: ignore[call-arg]
+    table.reader().next().seq.append  # type: ignore[attr-defined]
+    table.connection.create_table("t", example=1.0)  # type: ignore[call-arg]
+    table.connection.create_table("t", example=1.0, batch_size="4", capacity=1)  # type: ignore[arg-type]
+    echod.connect(1)  # type: ignore[arg-type]
+    echod.Batch().missing  # type: ignore[attr-defined]
+    seq: str = table.reader().next().seq  # type: ignore[assignment]
+    print(seq)
+
+
+if __name__ == "__main__":
+    main()

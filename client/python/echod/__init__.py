@@ -29,6 +29,9 @@ What to know:
   table's name get dicts and lists made of the names, or the structure of the ``example=`` that they give.
 - A view keeps its batch. A block goes back to the workers when the batch and all arrays over it are gone, or at
   ``batch.release()``. A reader has ``prefetch`` batches at most, counting those that you hold.
+- A rollout whose parts come at different times (each step, each n steps, once an episode) is collected in an
+  ``Accumulator``, which can write straight into the table.
+- Who used id-echo changes an import: ``echod.compat.idecho``.
 - Every wait can be interrupted, has a timeout, and ends when the daemon is gone. ``await writer.append_async(sample)`` and
   ``await reader.next_async()`` are the same for asyncio.
 - Connections, tables, writers and readers can be pickled to a spawned process, where they attach anew. In a forked one
@@ -37,6 +40,7 @@ What to know:
 ``echod.local()`` starts a private daemon that ends with this process: for tests, notebooks, and to try things.
 """
 
+from ._accumulator import Accumulator
 from ._connection import Connection, Table, connect
 from ._errors import (
     AllHeldError,
@@ -48,6 +52,7 @@ from ._errors import (
     Error,
     FinishedError,
     ForkedError,
+    FullError,
     GoneError,
     InvalidSpecError,
     LeafDTypeError,
@@ -55,6 +60,7 @@ from ._errors import (
     LeafValueError,
     NoDaemonError,
     NoSuchTableError,
+    NotFullError,
     NotPermittedError,
     PartlyError,
     PinError,
@@ -77,6 +83,7 @@ from ._writer import Writer
 __version__ = "0.1.0"
 
 __all__ = [
+    "Accumulator",
     "AllHeldError",
     "Batch",
     "BudgetError",
@@ -89,6 +96,7 @@ __all__ = [
     "Error",
     "FinishedError",
     "ForkedError",
+    "FullError",
     "GoneError",
     "InvalidSpecError",
     "Leaf",
@@ -98,6 +106,7 @@ __all__ = [
     "Local",
     "NoDaemonError",
     "NoSuchTableError",
+    "NotFullError",
     "NotPermittedError",
     "PartlyError",
     "PinError",

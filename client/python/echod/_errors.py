@@ -152,6 +152,22 @@ class LeafValueError(SampleError, OverflowError):
     expected: str
 
 
+class NotFullError(Error):
+    """Time scale `scale` of an accumulator has `filled` of the `needed` items; the message names all that lack some."""
+
+    scale: str
+    filled: int
+    needed: int
+
+
+class FullError(Error, IndexError):
+    """Time scale `scale` of an accumulator has `filled` of the `needed` items, and no room for what was added."""
+
+    scale: str
+    filled: int
+    needed: int
+
+
 class ReleasedError(Error):
     """The batch was released."""
 

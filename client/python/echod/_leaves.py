@@ -9,6 +9,8 @@ import optree
 
 from . import _dtypes, _errors
 
+# The kinds of dtypes that a number of Python's may go into.
+_FITS = {bool: "b", int: "iu", float: "f", complex: "c"}
 _CPU = (1, 3)  # DLPack's kDLCPU and kDLCUDAHost: memory that the CPU reads
 
 
@@ -94,9 +96,7 @@ def other_shape(
 
 def other_number(leaf: str, expected: np.dtype[Any], got: Any) -> Exception:
     """A number of Python's that is of another kind, or does not fit."""
-    fits = {bool: "b", int: "iu", float: "f", complex: "c"}[type(got)]
-    kind = "f" if _dtypes.name(expected) in ("bfloat16", "float8_e4m3fn", "float8_e5m2") else expected.kind
-    if kind in fits:
+    if _kind(expected) in _FITS[type(got)]:
         return _errors.LeafValueError(
             f"leaf {leaf!r} holds {expected.name}, into which {got!r} does not fit", leaf=leaf, expected=expected.name
         )
@@ -109,11 +109,39 @@ def other_number(leaf: str, expected: np.dtype[Any], got: Any) -> Exception:
     )
 
 
-def small_number(leaf: str, expected: np.dtype[Any], value: float) -> bytes:
-    """The bytes of a float in a small dtype, rounded as that dtype does."""
+def as_number(leaf: str, expected: np.dtype[Any], value: complex) -> np.ndarray[Any, Any]:
+    """A number of Python's in that dtype: of its kind, and such that it fits. Floats are rounded as the dtype does."""
+    kind = _kind(expected)
+    if kind not in _FITS[type(value)]:
+        raise other_number(leaf, expected, value)
+    if kind in "iu":
+        limits = np.iinfo(expected)
+        if not limits.min <= int(value.real) <= limits.max:
+            raise other_number(leaf, expected, value)
     with np.errstate(over="ignore"):
         made = np.array(value, dtype=expected)
-    finite = bool(np.isfinite(made.astype(np.float64)))
-    if np.isfinite(value) and not finite:
+    if kind == "f" and np.isfinite(value) and not np.isfinite(made.astype(np.float64)):
         raise other_number(leaf, expected, value)
-    return made.tobytes()
+    return made
+
+
+def plain(dtype: np.dtype[Any]) -> tuple[type, float, float]:
+    """Numbers that numpy writes into this dtype as `as_number` does: their type, the least and the greatest of them."""
+    if dtype.kind in "iu":
+        integers = np.iinfo(dtype)
+        return int, int(integers.min), int(integers.max)
+    if dtype.kind == "f" and dtype.itemsize >= 4:
+        floats = np.finfo(dtype)
+        return float, float(floats.min), float(floats.max)
+    if dtype.kind == "b":
+        return bool, False, True
+    return type(None), 0, 0
+
+
+def small_number(leaf: str, expected: np.dtype[Any], value: float) -> bytes:
+    """The bytes of a float in a small dtype."""
+    return as_number(leaf, expected, value).tobytes()
+
+
+def _kind(dtype: np.dtype[Any]) -> str:
+    return "f" if _dtypes.name(dtype) in ("bfloat16", "float8_e4m3fn", "float8_e5m2") else dtype.kind

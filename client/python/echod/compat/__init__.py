@@ -1,0 +1,1 @@
+"""Other packages' names and behaviour, over this one."""

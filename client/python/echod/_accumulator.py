@@ -158,9 +158,7 @@ class Accumulator:
         scale = self._scales.get(name)
         if scale is None:
             known = ", ".join(map(repr, self._scales))
-            raise _errors.StructureError(
-                f"there is no time scale {name!r}; there are {known}", missing=[], extra=[name]
-            )
+            raise _errors.StructureError(f"there is no time scale {name!r}; there are {known}", missing=[], extra=[name])
         if self._tree is None:
             if self._own is None:
                 self._own = {name: scale.zeros(self._envs) for name, scale in self._scales.items()}
@@ -169,7 +167,10 @@ class Accumulator:
             self.reset()
         elif self._is_built:
             raise _errors.FullError(
-                "the rollout was built in place: leave the block first", scale=name, filled=scale.filled, needed=scale.needed
+                "the rollout was built in place: leave the block first",
+                scale=name,
+                filled=scale.filled,
+                needed=scale.needed,
             )
         return scale
 
@@ -303,7 +304,7 @@ class _Item:
             raise _leaves.other_shape(self.name, self.dtype, list(self.given), array, False, None)
         return array
 
-    def checked_many(self, value: Any, count: int | None) -> np.ndarray[Any, Any] | np.generic:
+    def checked_many(self, value: Any, count: int | None) -> Any:
         """What was given for several items: as many as for the leaf before, if there is one."""
         array = self._array(value)
         axis, got = self.axis, array.shape
@@ -313,8 +314,8 @@ class _Item:
         wanted = [*self.given[:axis], n, *self.given[axis:]]
         raise _leaves.other_shape(self.name, self.dtype, wanted, array, False, None)
 
-    def _array(self, value: Any) -> np.ndarray[Any, Any] | np.generic:
-        array = value if isinstance(value, (np.ndarray, np.generic)) else _leaves.as_array(self.name, value)
+    def _array(self, value: Any) -> Any:
+        array: Any = value if isinstance(value, (np.ndarray, np.generic)) else _leaves.as_array(self.name, value)
         if array.dtype is not self.dtype and array.dtype != self.dtype:
             raise _leaves.other_dtype(self.name, self.dtype, list(self.given), array, False, None)
         return array

@@ -268,7 +268,8 @@ def test_examples_are_of_arrays(api, closing):
             api.TcpClient("127.0.0.1", server.port, example)
 
 
-NOUGHT = "push_blocked_count queue_depth_sum queue_depth_max cas_success_total cas_failure_total reservation_retries_total".split()
+UNMEASURED = "cas_success_total cas_failure_total reservation_retries_total".split()
+QUEUES = "push_blocked_count queue_depth_sum queue_depth_max".split()
 HISTOGRAMS = "drain_round memcpy queue_dwell".split()
 
 
@@ -282,11 +283,12 @@ def test_the_counters_count(api, closing):
         for i in range(5):
             server.submit(sample(i))
         info = server.sample().info
-        assert (info.active_connections, info.samples_inserted_total, info.store_size, info.notify_count) == (1, 4, 3, 4)
+        assert info.active_connections == 1 and info.samples_inserted_total == 4
+        assert info.store_size == 3 and info.notify_count == 4
         server.reset_histograms()
         info = server.sample().info
-        assert (info.active_connections, info.samples_inserted_total, info.store_size, info.notify_count) == (1, 4, 1, 4)
-        for name in NOUGHT:
+        assert info.samples_inserted_total == 4 and info.store_size == 1 and info.notify_count == 4
+        for name in UNMEASURED + (QUEUES if api is idecho else []):
             assert getattr(info, name) == 0, name
         for name in HISTOGRAMS:
             for field in "count min_ns max_ns mean_ns p50_ns p90_ns p99_ns".split():
@@ -334,7 +336,8 @@ def test_trajectories_of_several_time_scales(api):
         rollout.add("last", {"obs": np.full((2,) if round_ else (1, 2), round_ + 3, np.float32)})
         rollout.add("episode", {"won": np.bool_(True), "goal": np.full((1, 4), round_, np.float32)})
         built = rollout.build()
-        assert built["steps"]["obs"][:, 1].tolist() == built["steps"]["reward"].tolist() == [round_, round_ + 1, round_ + 2]
+        played = [round_, round_ + 1, round_ + 2]
+        assert built["steps"]["obs"][:, 1].tolist() == played and built["steps"]["reward"].tolist() == played
         assert built["last"]["obs"].tolist() == [[round_ + 3] * 2]
         assert built["episode"]["won"].shape == () and built["episode"]["won"]
         assert built["episode"]["goal"].tolist() == [round_] * 4
@@ -513,7 +516,7 @@ def test_close_ends_one_that_waits_for_room(closing, who, call):
         client.send(sample(i))
     write = {"send": client.send, "submit": server.submit}[call]
     waiting = later(lambda: write(sample(2)))
-    until(lambda: any(member["state"].startswith("wait") for member in server._table.info()["members"] if member["writer"]))
+    until(lambda: any(member["waits"] for member in server._table.info()["members"] if member["writer"]))
     if who == "client" and call == "send":
         client.close()
     else:
@@ -558,7 +561,9 @@ sys.stdin.read()
 
 @pytest.mark.parametrize("how", ["kill", "exit"])
 def test_a_server_whose_process_ends_is_gone(closing, how):
-    with subprocess.Popen([sys.executable, "-c", SERVES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         port = int(process.stdout.readline())
         client = closing(idecho.TcpClient("127.0.0.1", port, EXAMPLE))
         client.send(sample(0))

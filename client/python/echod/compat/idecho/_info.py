@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..._connection import Table
@@ -10,7 +11,8 @@ from ..._errors import Error
 from ..._writer import Writer
 
 
-class HistSnapshot(NamedTuple):
+@dataclass(frozen=True)
+class HistSnapshot:
     """A histogram in nanoseconds, of which there is none: zeros."""
 
     count: int = 0
@@ -20,6 +22,9 @@ class HistSnapshot(NamedTuple):
     p50_ns: int = 0
     p90_ns: int = 0
     p99_ns: int = 0
+
+
+_ZEROS = HistSnapshot()
 
 
 class Counts(NamedTuple):
@@ -118,7 +123,7 @@ class SampleInfo:
     @property
     def drain_round(self) -> HistSnapshot:
         """Zeros: it is not measured."""
-        return HistSnapshot()
+        return _ZEROS
 
     memcpy = queue_dwell = drain_round
 

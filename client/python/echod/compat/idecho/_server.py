@@ -65,9 +65,7 @@ class Server:
         # As many clients as there can be; at its end they are not waited for.
         self._daemon = local(max_clients=1 << 16, drain_timeout="0s")
         try:
-            self._table = self._daemon.create_table(
-                _TABLE, example=example, batch_size=batch_size, capacity=num_buffers
-            )
+            self._table = self._daemon.create_table(_TABLE, example=example, batch_size=batch_size, capacity=num_buffers)
             self._reader = self._table.reader(min(num_buffers, _MOST_AHEAD), pin=pin_host_memory)
         except _errors.PinError as error:
             self._daemon.close()

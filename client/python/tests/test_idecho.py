@@ -9,9 +9,12 @@ import gc
 import importlib
 import importlib.metadata
 import inspect
+import json
 import multiprocessing
 import os
+import pathlib
 import pickle
+import re
 import signal
 import socket
 import subprocess
@@ -87,6 +90,22 @@ def later(act):
         return ended[0]
 
     return result
+
+
+@contextlib.contextmanager
+def answering(said):
+    """A port that says so, once."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer():
+            asking, _ = listener.accept()
+            asking.sendall(said)
+            asking.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join()
 
 
 # What both do.
@@ -618,18 +637,19 @@ def test_hosts_that_are_this_machine(closing):
     [(b"ECHO\x01\x00\x00\x00\x00", "id-echo's own"), (b"SSH-2.0\r\n", "something else"), (b"[1]\n", "else"), (b"", "else")],
 )
 def test_a_port_that_is_somebody_elses(said, says):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with answering(said) as port, pytest.raises(echod.ConnectError, match=says):
+        idecho.TcpClient("127.0.0.1", port, EXAMPLE)
 
-        def answer():
-            asking, _ = listener.accept()
-            asking.sendall(said)
-            asking.close()
 
-        thread = threading.Thread(target=answer)
-        thread.start()
-        with pytest.raises(echod.ConnectError, match=says):
-            idecho.TcpClient("127.0.0.1", listener.getsockname()[1], EXAMPLE)
-        thread.join()
+def test_another_users_server_is_not_joined(tmp_path):
+    theirs = "/etc/passwd"  # root's
+    if os.geteuid() == 0:
+        theirs = tmp_path / "socket"
+        theirs.touch()
+        os.chown(theirs, 12345, 12345)
+    said = {"for": OURS, "socket": os.fspath(theirs), "table": "samples"}
+    with answering(json.dumps(said).encode() + b"\n") as port, pytest.raises(echod.ConnectError, match="of user"):
+        idecho.TcpClient("127.0.0.1", port, EXAMPLE)
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
@@ -701,3 +721,20 @@ def test_its_repr_says_where_it_is(closing):
     assert server._daemon.path in repr(server) and "3 batches of 2 samples" in repr(server)
     server.close()
     assert "closed" in repr(server)
+
+
+PAGE = pathlib.Path(__file__).parents[3] / "docs" / "from-id-echo.md"
+
+
+def test_the_programs_of_the_page_run(tmp_path):
+    learner, worker, native = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    for name, text in {"learner.py": learner, "worker.py": worker, "native.py": native}.items():
+        (tmp_path / name).write_text(text.replace("50051", str(port)))
+    with subprocess.Popen([sys.executable, "-u", "learner.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "listening\n"
+        subprocess.run([sys.executable, "worker.py"], cwd=tmp_path, check=True, timeout=60)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and said.splitlines()[-1] == "31 batches, 992 samples were sent"
+    subprocess.run([sys.executable, "native.py"], cwd=tmp_path, check=True, timeout=60)

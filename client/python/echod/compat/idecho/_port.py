@@ -1,7 +1,8 @@
 """The port: where clients learn which daemon and which table are the server's.
 
-Whoever connects is sent a line of JSON, and that is all. No sample goes this way. It listens on the loopback address alone,
-and what it tells opens nothing: who may use the daemon's socket is for its directory and the table's access list to say.
+Whoever connects is sent a line of JSON, and that is all: no sample goes this way. It listens on the loopback address alone.
+What it tells opens nothing, since the daemon's directory is its user's alone; and a client goes to no other user's daemon,
+since anybody may listen on a port.
 """
 
 from __future__ import annotations
@@ -100,7 +101,11 @@ def ask(host: str, port: int) -> Place:
     if not isinstance(told, dict) or told.get("for") != _MAGIC:
         who = "a server of id-echo's own" if said.startswith(_IDECHO) else "something else"
         raise ConnectError(f"no server of echod.compat.idecho has port {port}, but {who}", path=f"{host}:{port}")
-    return Place(told["socket"], told["table"])
+    place = Place(told["socket"], told["table"])
+    owner = os.stat(place.socket).st_uid
+    if owner != os.geteuid():
+        raise ConnectError(f"the server at port {port} is of user {owner}, and this is {os.geteuid()}", path=place.socket)
+    return place
 
 
 def _is_here(host: str) -> bool:

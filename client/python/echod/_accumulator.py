@@ -1,4 +1,9 @@
-"""Accumulators: a rollout's parts, which come at different times, as one sample."""
+"""Accumulators: a rollout's parts, which come at different times, as one sample.
+
+What always holds: an item is checked as a whole before any of it is written, so that a time scale never has half of one; and
+what is built has every item once. Lengths are said and not guessed from an example's axes: of an array of 5 nobody can
+tell whether it is five steps or one vector.
+"""
 
 from __future__ import annotations
 
@@ -293,7 +298,7 @@ class _Item:
         self.number, self.least, self.most = _leaves.plain(self.dtype)
 
     def checked(self, value: Any) -> Any:
-        """What was given for one item: an array of this dtype and shape, or a number that becomes one without loss."""
+        """What was given for one item: an array of this dtype and shape, or a number that goes into one."""
         kind = type(value)
         if kind in _NUMBERS and self.given == ():
             if kind is self.number and self.least <= value <= self.most:

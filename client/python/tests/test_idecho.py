@@ -614,8 +614,8 @@ def test_an_interrupt_ends_a_wait(closing, call):
     if call == "send":
         for i in range(2):
             client.send(sample(i))
-    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         server.sample() if call == "sample" else client.send(sample(2))
 
 

@@ -31,7 +31,9 @@ What to know:
 - A view keeps its batch. A block goes back to the workers when the batch and all arrays over it are gone, or at
   ``batch.release()``. A reader has ``prefetch`` batches at most, counting those that you hold; a loop holds one while it
   asks for the next.
-- ``echod.Accumulator`` puts samples together whose parts come at different times: steps, n-step returns, episodes.
+- A rollout whose parts come at different times (each step, each n steps, once an episode) is collected in an
+  ``Accumulator``, which can write straight into the table.
+- Who used id-echo changes an import: ``echod.compat.idecho``.
 - Every wait can be interrupted, has a timeout, and ends when the daemon is gone. ``await writer.append_async(sample)`` and
   ``await reader.next_async()`` are the same for asyncio.
 - Connections, tables, writers and readers can be pickled to a spawned process, where they attach anew. In a forked one

@@ -1,221 +1,326 @@
-"""Samples that are put together over several time scales."""
+"""Accumulators: a rollout's parts, which come at different times, as one sample.
+
+What always holds: an item is checked as a whole before any of it is written, so that a time scale never has half of one; and
+what is built has every item once. Lengths are said and not guessed from an example's axes: of an array of 5 nobody can
+tell whether it is five steps or one vector.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+import contextlib
+from typing import Any, Iterator, Mapping, Sequence
 
 import numpy as np
 import optree
 
-from . import _errors, _leaves, _tree
+from . import _dtypes, _errors, _leaves, _tree
+from ._tree import Leaf
+
+_NUMBERS = (bool, int, float, complex)
 
 
 class Accumulator:
-    """Collects one sample whose parts come at different times: steps, n-step returns, what an episode ends with.
+    """Collects a rollout whose parts come at different times, and makes it one sample.
 
-    `example` is a dict, and each of its items is a time scale: a pytree of arrays. A scale is filled in as many calls of
-    `add` as it has places: N, if all of its leaves have the same leading axis N; one, if a leaf is 0-d or has a leading
-    axis of 1. `places` says it for those of which this is not true, such as ``{"action": 1}`` for a vector of N numbers
-    that comes once::
+    `items` has the time scales by name, and for each the pytree that is added at a time. `lengths` says how many items
+    make a rollout; a time scale that is not in it has one, without an axis for it::
 
-        accumulator = echod.Accumulator({
-            "step": {"obs": np.zeros((128, 4), np.float32), "reward": np.zeros(128, np.float32)},
-            "episode": {"return": np.zeros((), np.float32)},
-        })
-        for ...:
-            accumulator.add("step", {"obs": obs, "reward": reward})
-        accumulator.add("episode", {"return": total})
-        writer.append(accumulator.build())
+        step = {"obs": np.zeros(4, np.float32), "reward": np.float32(0)}
+        rollout = echod.Accumulator(
+            {"steps": step, "target": np.float32(0), "last": {"obs": np.zeros(4, np.float32)}},
+            lengths={"steps": 128, "target": 32},
+        )
+        # rollout.example: steps/obs float32[128, 4], steps/reward float32[128], target float32[32], last/obs float32[4]
+        table = connection.create_table("rollouts", example=rollout.example, batch_size=16, capacity=8)
+        writer = table.writer()
 
-    Nothing is converted: leaves must have the dtypes and shapes of the example, without the leading axis where a scale has
-    several places. A sample that is not full is not built, and a full scale takes no more.
+        rollout.add("steps", step)              # 128 times
+        rollout.extend("target", targets)       # float32[32]: several at a time
+        rollout.add("last", {"obs": obs})
+        writer.append(rollout.build())          # raises NotFullError if something is missing
 
-    `into` are arrays of the same shapes to write into, in place of arrays of its own: with those of a claim a sample is put
-    together where its readers will read it::
+    Without a copy of its own, straight into the table::
 
-        with writer.claim() as slot:
-            accumulator = echod.Accumulator(into=slot.data)
-            ...
-            accumulator.build()     # raises if something is missing, and then the claim is given up
+        with writer.claim() as slot, rollout.into(slot.data):
+            rollout.add("steps", step)          # ...
+
+    Leaves are checked as by a writer: dtype and shape, nothing is converted, and the error names the leaf; then nothing of
+    the item is kept. What is full takes no more (`FullError`). One thread uses it at a time.
+
+    With `envs`, as many rollouts are collected side by side, as a vectorised environment plays them. What is added has the
+    environments as its first axis (steps/obs above: [envs, 4]), and so has the built pytree ([envs, 128, 4]), which
+    is one for `append_many`, or for a claim of as many samples.
     """
 
     def __init__(
-        self, example: Mapping[str, Any] | None = None, *, into: Any = None, places: Mapping[str, int] | None = None
+        self, items: Mapping[str, Any], lengths: Mapping[str, int] | None = None, *, envs: int | None = None
     ) -> None:
-        tree = example if into is None else into
-        if not isinstance(tree, dict):
-            raise TypeError("an accumulator needs a dict whose items are its time scales")
-        if into is not None and example is not None:
-            raise TypeError("an accumulator needs an example or arrays to write into, not both")
-        given = dict(places or {})
-        if unknown := [scale for scale in given if scale not in tree]:
-            raise KeyError(f"there is no time scale {unknown[0]!r}, only {list(tree)}")
-        self._scales = {
-            scale: _Scale(scale, part, given.get(scale), into is not None) for scale, part in tree.items()
-        }
+        lengths = {} if lengths is None else dict(lengths)
+        if not isinstance(items, Mapping) or not all(isinstance(name, str) for name in items):
+            raise TypeError("items is a dict: the time scales by name, each with what is added at a time")
+        unknown = [name for name in lengths if name not in items]
+        if unknown:
+            raise ValueError(f"lengths has {unknown[0]!r}, which items has not")
+        for name, length in lengths.items():
+            if not length >= 1:
+                raise ValueError(f"the length of {name!r} is 1 or more, not {length}")
+        if envs is not None and not envs >= 1:
+            raise ValueError(f"envs is 1 or more, not {envs}")
+        self._envs = envs
+        self._scales = {name: _Scale(name, item, lengths.get(name), envs) for name, item in items.items()}
+        names = [leaf.name for scale in self._scales.values() for leaf in scale.leaves]
+        # Which of these each leaf of the whole tree is.
+        treespec = optree.tree_structure(self.example)
+        self._treespec, self._places = treespec, _tree.order(_tree.names(treespec), names)
+        self._own: Any = None
+        self._tree: Any = None
+        self._is_built = False
 
-    def add(self, scale: str, data: Any) -> None:
-        """Fills the next place of a time scale: a pytree with the scale's leaves."""
-        self._scale(scale).add(data)
+    @property
+    def example(self) -> Any:
+        """One sample, of zeros: for `create_table`. Leaves have their time scale's length as an axis before their own."""
+        return {name: scale.zeros(None) for name, scale in self._scales.items()}
 
-    def add_many(self, scale: str, data: Any) -> None:
-        """Fills the next n places of a time scale: its leaves with a leading axis of n. All of them or none."""
-        self._scale(scale).add_many(data)
-
-    def build(self) -> dict[str, Any]:
-        """The sample, and begins the next one.
-
-        It is made of the accumulator's own arrays: append it, or copy it, before the next `add`. `NotFullError` says
-        which scale lacks how many.
-        """
-        for scale in self._scales.values():
-            if scale.filled < scale.places:
-                raise _errors.NotFullError(
-                    f"time scale {scale.name!r} has {scale.filled} of its {scale.places} places filled: "
-                    "add the others, or reset() to begin anew",
-                    scale=scale.name,
-                    filled=scale.filled,
-                    places=scale.places,
-                )
-        self.reset()
-        return {name: scale.tree() for name, scale in self._scales.items()}
-
-    def reset(self) -> None:
-        """Begins anew; what was added is forgotten."""
-        for scale in self._scales.values():
-            scale.filled = 0
+    @property
+    def filled(self) -> dict[str, int]:
+        """How many items each time scale has."""
+        return {name: 0 if self._is_built else scale.filled for name, scale in self._scales.items()}
 
     @property
     def full(self) -> bool:
-        """Whether `build` can."""
-        return all(scale.filled == scale.places for scale in self._scales.values())
+        """Whether nothing is missing."""
+        return not self._is_built and not any(scale.missing for scale in self._scales.values())
 
-    @property
-    def filled(self) -> dict[str, tuple[int, int]]:
-        """For each time scale, how many places are filled, and how many it has."""
-        return {name: (scale.filled, scale.places) for name, scale in self._scales.items()}
+    def add(self, name: str, item: Any) -> None:
+        """Puts the next item into time scale `name`: a pytree with the leaves and shapes of its `items`.
+
+        Python numbers are taken for leaves that are scalars, if they are of its kind and fit. Raises `FullError` if it has
+        all its items.
+        """
+        scale = self._scale(name)
+        scale.expect_room(1)
+        values = [leaf.checked(value) for leaf, value in zip(scale.leaves, scale.take_apart(item))]
+        scale.put(values)
+
+    def extend(self, name: str, items: Any) -> None:
+        """Puts several items into time scale `name`: leaves have an axis of items before their own (with `envs`, after
+        the environments'), such as advantages that are known at the end of a rollout: float32[128].
+        """
+        scale = self._scale(name)
+        if scale.length is None:
+            raise ValueError(f"time scale {name!r} has one item, without an axis: add it")
+        count: int | None = None
+        values = []
+        for leaf, value in zip(scale.leaves, scale.take_apart(items)):
+            values.append(leaf.checked_many(value, count))
+            count = values[-1].shape[leaf.axis]
+        assert count is not None, "a time scale has leaves"
+        scale.expect_room(count)
+        scale.put(values, count)
+
+    def build(self) -> Any:
+        """The rollout: a pytree like `example` (with `envs`, with their axis first). Raises `NotFullError` if it is not full.
+
+        The arrays are the accumulator's own, or those given to `into`: append them before the next `add`, which
+        starts the next rollout.
+        """
+        if not self._is_built:
+            missing = [scale for scale in self._scales.values() if scale.missing]
+            if missing:
+                said = ", ".join(f"{scale.name!r} has {scale.filled} of {scale.needed} items" for scale in missing)
+                first = missing[0]
+                raise _errors.NotFullError(
+                    f"the rollout is not full: {said}", scale=first.name, filled=first.filled, needed=first.needed
+                )
+            self._is_built = True
+        return self._tree
+
+    def reset(self) -> None:
+        """Forgets what was added, such as when an episode is given up."""
+        for scale in self._scales.values():
+            scale.filled = 0
+        self._is_built = False
+
+    @contextlib.contextmanager
+    def into(self, tree: Any) -> Iterator[Accumulator]:
+        """Within the block, what is added is written into `tree`: arrays of the built pytree's shapes, as `slot.data` has.
+
+        Starts a rollout. At its end the block raises `NotFullError` if something is missing, so that a claim is given up.
+        A batch is complete only when its claims have ended: a claim that is held for a rollout makes the trainer wait
+        for it, as it would anyway if each batch needs each worker.
+        """
+        self._write_into(tree)
+        try:
+            yield self
+            self.build()
+        finally:
+            self._tree = None
+            for scale in self._scales.values():
+                scale.targets = []
+            self.reset()
 
     def _scale(self, name: str) -> _Scale:
-        try:
-            return self._scales[name]
-        except KeyError:
-            raise KeyError(f"there is no time scale {name!r}, only {list(self._scales)}") from None
+        scale = self._scales.get(name)
+        if scale is None:
+            known = ", ".join(map(repr, self._scales))
+            raise _errors.StructureError(f"there is no time scale {name!r}; there are {known}", missing=[], extra=[name])
+        if self._tree is None:
+            if self._own is None:
+                self._own = {name: scale.zeros(self._envs) for name, scale in self._scales.items()}
+            self._write_into(self._own)
+        elif self._is_built and self._tree is self._own:
+            self.reset()
+        elif self._is_built:
+            raise _errors.FullError(
+                "the rollout was built in place: leave the block first",
+                scale=name,
+                filled=scale.filled,
+                needed=scale.needed,
+            )
+        return scale
+
+    def _write_into(self, tree: Any) -> None:
+        targets = self._targets(tree)
+        at = 0
+        for scale in self._scales.values():
+            scale.targets = targets[at : at + len(scale.leaves)]
+            at += len(scale.leaves)
+        self._tree = tree
+        self.reset()
+
+    def _targets(self, tree: Any) -> list[np.ndarray[Any, Any]]:
+        """The tree's arrays, time scale by time scale."""
+        found, treespec = optree.tree_flatten(tree)
+        leaves = [(scale, leaf) for scale in self._scales.values() for leaf in scale.leaves]
+        if treespec == self._treespec:
+            places = self._places
+        else:
+            names = [leaf.name for _, leaf in leaves]
+            places = _tree.order(_tree.names(treespec), names, "what is to be written into", "the rollout")
+        targets: list[Any] = [None] * len(leaves)
+        for place, target in zip(places, found):
+            scale, leaf = leaves[place]
+            shape = scale.shape(leaf, self._envs)
+            if not isinstance(target, np.ndarray) or not target.flags.writeable:
+                raise _errors.LeafDTypeError(
+                    f"leaf {leaf.name!r} is no array that can be written: it is to be written into",
+                    leaf=leaf.name,
+                    expected="a writable array",
+                    got=type(target).__name__,
+                )
+            if target.dtype != leaf.dtype:
+                raise _leaves.other_dtype(leaf.name, leaf.dtype, list(shape), target, False, None)
+            if target.shape != shape:
+                raise _leaves.other_shape(leaf.name, leaf.dtype, list(shape), target, False, None)
+            targets[place] = target
+        return targets
 
     def __repr__(self) -> str:
-        scales = ", ".join(f"{name} {filled}/{places}" for name, (filled, places) in self.filled.items())
-        return f"<echod.Accumulator: {scales}>"
+        counts = ", ".join(f"{name} {self.filled[name]} of {scale.needed}" for name, scale in self._scales.items())
+        envs = "" if self._envs is None else f" of {self._envs} environments"
+        return f"<echod.Accumulator{envs}: {counts}>"
 
 
 class _Scale:
-    """One time scale: its arrays, and how far they are filled."""
+    """A time scale: what an item of it is, how many there are, and where they go."""
 
-    def __init__(self, name: str, tree: Any, places: int | None, in_place: bool) -> None:
-        self.name = name
-        leaves, self._treespec = optree.tree_flatten(tree)
-        if not leaves:
-            raise ValueError(f"time scale {name!r} has no leaves")
-        self.names = [name if leaf == "." else f"{name}/{leaf}" for leaf in _tree.names(self._treespec)]
-        given = [_leaves.as_array(leaf, _array(value)) for leaf, value in zip(self.names, leaves)]
-        for leaf, array in zip(self.names, given):
-            _tree.leaf_of(leaf, array)  # raises if no table can hold it
-            if in_place and not array.flags.writeable:
-                raise ValueError(f"leaf {leaf!r} cannot be written into: it is read-only")
-        self.arrays = given if in_place else [np.zeros_like(array, subok=False) for array in given]
-        self.places = self._places(places)
-        # A scale that comes once has no axis of places.
-        self._one = self.places == 1
-        self._shapes = [array.shape if self._one else array.shape[1:] for array in self.arrays]
+    def __init__(self, name: str, item: Any, length: int | None, envs: int | None) -> None:
+        leaves, self.treespec = _tree.spec(item, under=name)
+        self.name, self.length, self.envs = name, length, envs
+        self.leaves = [_Item(leaf, envs) for leaf in leaves]
+        self.targets: Sequence[np.ndarray[Any, Any]] = []
         self.filled = 0
 
-    def _places(self, given: int | None) -> int:
-        lengths = [array.shape[0] if array.ndim else None for array in self.arrays]
-        if given is None:
-            once = None in lengths or set(lengths) == {1}
-            given = 1 if once else lengths[0]
-            if not once and len(set(lengths)) > 1:
-                raise ValueError(
-                    f"the leaves of time scale {self.name!r} have leading axes of {lengths}: give all of them the same, "
-                    f"or say places={{{self.name!r}: 1}} if they come once"
-                )
-        elif given != 1 and set(lengths) != {given}:
-            raise ValueError(
-                f"time scale {self.name!r} is to have {given} places, and its leaves have leading axes of {lengths}"
+    @property
+    def needed(self) -> int:
+        return 1 if self.length is None else self.length
+
+    @property
+    def missing(self) -> int:
+        return self.needed - self.filled
+
+    def shape(self, leaf: _Item, envs: int | None) -> tuple[int, ...]:
+        """Of all items' leaf, in one sample or in those of all environments."""
+        return (*(() if envs is None else (envs,)), *(() if self.length is None else (self.length,)), *leaf.shape)
+
+    def zeros(self, envs: int | None) -> Any:
+        arrays = [np.zeros(self.shape(leaf, envs), leaf.dtype) for leaf in self.leaves]
+        return optree.tree_unflatten(self.treespec, arrays)
+
+    def take_apart(self, item: Any) -> Sequence[Any]:
+        found, treespec = optree.tree_flatten(item)
+        if treespec == self.treespec:
+            return found
+        # Another tree, maybe, with leaves of the same names.
+        names = [_tree.below(self.name, name) for name in _tree.names(treespec)]
+        places = _tree.order(names, [leaf.name for leaf in self.leaves], "the item", f"time scale {self.name!r}")
+        values: list[Any] = [None] * len(found)
+        for place, value in zip(places, found):
+            values[place] = value
+        return values
+
+    def expect_room(self, count: int) -> None:
+        if count > self.missing:
+            given = "another one" if count == 1 else f"{count} more"
+            raise _errors.FullError(
+                f"time scale {self.name!r} has {self.filled} of {self.needed} items, and {given} came",
+                scale=self.name,
+                filled=self.filled,
+                needed=self.needed,
             )
-        if not given or given < 0:
-            raise ValueError(f"time scale {self.name!r} has no places")
-        return given
 
-    def tree(self) -> Any:
-        return optree.tree_unflatten(self._treespec, self.arrays)
-
-    def add(self, data: Any) -> None:
-        if self.filled == self.places:
-            raise self._is_full(1)
-        leaves = self._leaves(data)
-        values = [
-            self._fitting(leaf, array, shape, value)
-            for leaf, array, shape, value in zip(self.names, self.arrays, self._shapes, leaves)
-        ]
-        # Nothing can fail from here on.
-        for array, value in zip(self.arrays, values):
-            array[... if self._one else self.filled] = value
-        self.filled += 1
-
-    def add_many(self, data: Any) -> None:
-        values = []
-        count: int | None = None
-        for leaf, array, shape, value in zip(self.names, self.arrays, self._shapes, self._leaves(data)):
-            value = _leaves.as_array(leaf, value)
-            if value.dtype != array.dtype:
-                raise _leaves.other_dtype(leaf, array.dtype, list(shape), value, True, count)
-            if value.ndim == 0 or value.shape[1:] != shape or count not in (None, value.shape[0]):
-                raise _leaves.other_shape(leaf, array.dtype, list(shape), value, True, count)
-            count = value.shape[0]
-            values.append(value)
-        assert count is not None
-        if count > self.places - self.filled:
-            raise self._is_full(count)
-        for array, value in zip(self.arrays, values):
-            if not self._one:
-                array[self.filled : self.filled + count] = value
-            elif count:
-                array[...] = value[0]
-        self.filled += count
-
-    def _leaves(self, data: Any) -> list[Any]:
-        leaves, treespec = optree.tree_flatten(data)
-        if treespec == self._treespec:
-            return leaves
-        found = [self.name if leaf == "." else f"{self.name}/{leaf}" for leaf in _tree.names(treespec)]
-        missing = [leaf for leaf in self.names if leaf not in found]
-        extra = [leaf for leaf in found if leaf not in self.names]
-        raise _errors.StructureError(
-            f"the data is not what time scale {self.name!r} holds: {treespec} instead of {self._treespec}",
-            missing=missing,
-            extra=extra,
-        )
-
-    def _fitting(self, leaf: str, array: np.ndarray[Any, Any], shape: tuple[int, ...], value: Any) -> Any:
-        if type(value) in (bool, int, float, complex):
-            if shape:
-                raise _leaves.other_shape(leaf, array.dtype, list(shape), np.asarray(value), False, None)
-            return _leaves.number(leaf, array.dtype, value)
-        value = _leaves.as_array(leaf, value)
-        if value.dtype != array.dtype:
-            raise _leaves.other_dtype(leaf, array.dtype, list(shape), value, False, None)
-        if value.shape != shape:
-            raise _leaves.other_shape(leaf, array.dtype, list(shape), value, False, None)
-        return value
-
-    def _is_full(self, more: int) -> _errors.FullError:
-        return _errors.FullError(
-            f"time scale {self.name!r} has {self.filled} of its {self.places} places filled, and {more} more were given: "
-            "build() the sample, or reset()",
-            scale=self.name,
-            filled=self.filled,
-            places=self.places,
-        )
+    def put(self, values: Sequence[Any], count: int | None = None) -> None:
+        """Writes what was checked: one item, or `count` of them with an axis."""
+        at: Any = ...
+        if self.length is not None:
+            at = self.filled if count is None else slice(self.filled, self.filled + count)
+            at = at if self.envs is None else (slice(None), at)
+        try:
+            for target, value in zip(self.targets, values):
+                target[at] = value
+        except ValueError:
+            if all(target.flags.writeable for target in self.targets):
+                raise
+            raise _errors.ClaimError("the claim that was written into has ended") from None
+        self.filled += 1 if count is None else count
 
 
-def _array(value: Any) -> Any:
-    return np.asarray(value) if type(value) in (bool, int, float, complex) else value
+class _Item:
+    """A leaf of an item: its whole name, and what may be written into it."""
+
+    def __init__(self, leaf: Leaf, envs: int | None) -> None:
+        self.name = leaf.name
+        self.dtype = _dtypes.dtype(leaf.dtype)
+        self.shape = leaf.shape
+        self.axis = 0 if envs is None else 1
+        self.given = leaf.shape if envs is None else (envs, *leaf.shape)
+        # Python numbers that need no closer look.
+        self.number, self.least, self.most = _leaves.plain(self.dtype)
+
+    def checked(self, value: Any) -> Any:
+        """What was given for one item: an array of this dtype and shape, or a number that goes into one."""
+        kind = type(value)
+        if kind in _NUMBERS and self.given == ():
+            if kind is self.number and self.least <= value <= self.most:
+                return value
+            return _leaves.number(self.name, self.dtype, value)
+        array = self._array(value)
+        if array.shape != self.given:
+            raise _leaves.other_shape(self.name, self.dtype, list(self.given), array, False, None)
+        return array
+
+    def checked_many(self, value: Any, count: int | None) -> Any:
+        """What was given for several items: as many as for the leaf before, if there is one."""
+        array = self._array(value)
+        axis, got = self.axis, array.shape
+        if (*got[:axis], *got[axis + 1 :]) == self.given and len(got) > axis and count in (None, got[axis]):
+            return array
+        n: Any = "n" if count is None else count
+        wanted = [*self.given[:axis], n, *self.given[axis:]]
+        raise _leaves.other_shape(self.name, self.dtype, wanted, array, False, None)
+
+    def _array(self, value: Any) -> Any:
+        array: Any = value if isinstance(value, (np.ndarray, np.generic)) else _leaves.as_array(self.name, value)
+        if array.dtype is not self.dtype and array.dtype != self.dtype:
+            raise _leaves.other_dtype(self.name, self.dtype, list(self.given), array, False, None)
+        return array

@@ -152,20 +152,20 @@ class LeafValueError(SampleError, OverflowError):
     expected: str
 
 
-class NotFullError(SampleError, ValueError):
-    """Time scale `scale` of an accumulator has only `filled` of its `places` filled."""
+class NotFullError(Error):
+    """Time scale `scale` of an accumulator has `filled` of the `needed` items; the message names all that lack some."""
 
     scale: str
     filled: int
-    places: int
+    needed: int
 
 
-class FullError(SampleError, IndexError):
-    """Time scale `scale` of an accumulator has no room: `filled` of its `places` are filled."""
+class FullError(Error, IndexError):
+    """Time scale `scale` of an accumulator has `filled` of the `needed` items, and no room for what was added."""
 
     scale: str
     filled: int
-    places: int
+    needed: int
 
 
 class ReleasedError(Error):

@@ -146,6 +146,19 @@ def number(leaf: str, expected: np.dtype[Any], value: Any) -> np.ndarray[Any, An
     return made
 
 
+def plain(dtype: np.dtype[Any]) -> tuple[type, float, float]:
+    """Numbers that numpy writes into this dtype as `number` does: their type, the least and the greatest of them."""
+    if dtype.kind in "iu":
+        integers = np.iinfo(dtype)
+        return int, int(integers.min), int(integers.max)
+    if dtype.kind == "f" and dtype.itemsize >= 4:
+        floats = np.finfo(dtype)
+        return float, float(floats.min), float(floats.max)
+    if dtype.kind == "b":
+        return bool, False, True
+    return type(None), 0, 0
+
+
 def small_number(leaf: str, expected: np.dtype[Any], value: float) -> bytes:
     """The bytes of a float in a small dtype."""
     return number(leaf, expected, value).tobytes()

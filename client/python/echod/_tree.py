@@ -66,6 +66,11 @@ def names(treespec: Any) -> list[str]:
     return ["/".join(_escape(_entry(entry)) for entry in accessor) or _ROOT for accessor in treespec.accessors()]
 
 
+def below(parent: str, name: str) -> str:
+    """What leaf `name` of a tree is called in one that has the tree under `parent`."""
+    return _escape(parent) if name == _ROOT else f"{_escape(parent)}/{name}"
+
+
 def _program(treespec: Any) -> Any:
     """The description as nested tuples; None if only optree can do it."""
     kind = treespec.kind
@@ -89,27 +94,27 @@ def _program(treespec: Any) -> Any:
 
 def structure(treespec: Any, of: Sequence[str]) -> Structure:
     """How to take such trees apart into the arrays of a table, whose leaves are called `of`."""
+    return Structure(_program(treespec), treespec, order(names(treespec), of))
+
+
+def order(found: Sequence[str], of: Sequence[str], sample: str = "the sample", table: str = "the table") -> list[int]:
+    """For each leaf that was found, which one of `of` it is. They must be the same; else it is said of which they are."""
     place = {name: i for i, name in enumerate(of)}
-    found = names(treespec)
     order = [place[name] for name in found if name in place]
-    if len(order) != len(found) or sorted(order) != list(range(len(of))):
-        extra = [name for name in found if name not in place]
-        missing = [name for name in of if name not in set(found)]
-        twice = sorted({name for name in found if found.count(name) > 1}) if not (extra or missing) else []
-        raise _mismatch(missing, extra, twice)
-    return Structure(_program(treespec), treespec, order)
-
-
-def _mismatch(missing: list[str], extra: list[str], twice: list[str]) -> _errors.StructureError:
+    if len(order) == len(found) and sorted(order) == list(range(len(of))):
+        return order
+    extra = [name for name in found if name not in place]
+    missing = [name for name in of if name not in set(found)]
+    twice = sorted({name for name in found if found.count(name) > 1}) if not (extra or missing) else []
     said = []
     if missing:
         said.append("it lacks " + _list(missing))
     if extra:
-        said.append("it has " + _list(extra) + ", which the table has not")
+        said.append("it has " + _list(extra) + f", which {table} has not")
     if twice:
         said.append("it has more than one leaf called " + _list(twice))
-    return _errors.StructureError(
-        "the sample is not what the table holds: " + "; ".join(said), missing=missing, extra=extra
+    raise _errors.StructureError(
+        f"{sample} is not what {table} holds: " + "; ".join(said), missing=missing, extra=extra
     )
 
 
@@ -159,10 +164,10 @@ def _listed(node: Any) -> Any:
     return {_unescape(key): _listed(child) for key, child in node.items()}
 
 
-def spec(example: Any) -> tuple[list[Leaf], Any]:
-    """The leaves of a table for samples such as this one, and optree's description."""
+def spec(example: Any, under: str | None = None) -> tuple[list[Leaf], Any]:
+    """The leaves of a table for samples such as this one, and optree's description. `under` is where in them it is."""
     leaves, treespec = optree.tree_flatten(example)
-    found = names(treespec)
+    found = names(treespec) if under is None else [below(under, name) for name in names(treespec)]
     if not leaves:
         raise _errors.InvalidSpecError("the example has no leaves: a sample is a pytree of arrays", kind="invalid_spec")
     for name in found:

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use echo_client::message::{TableDetails, Wait};
+use echo_client::message::{MemberRow, TableDetails, Wait};
 use echo_client::{
     AccessList, ArraySpec, Client as Inner, ConnectOptions, DType, HugePages, Pin, ReaderOptions, Rule,
     TableSpec,
@@ -229,7 +229,7 @@ fn parse(rule: &str) -> PyResult<Rule> {
 }
 
 fn described<'py>(py: Python<'py>, details: &TableDetails) -> PyResult<Bound<'py, PyDict>> {
-    let TableDetails { row, spec, access, .. } = details;
+    let TableDetails { row, spec, access, members, .. } = details;
     let shown = PyDict::new(py);
     let array = |array: &ArraySpec| (array.path.clone(), array.dtype.name(), array.shape.clone());
     let rules: Vec<String> = access.0.iter().map(ToString::to_string).collect();
@@ -248,5 +248,19 @@ fn described<'py>(py: Python<'py>, details: &TableDetails) -> PyResult<Bound<'py
     shown.set_item("samples_delivered", row.samples.delivered)?;
     shown.set_item("samples_pending", row.samples.pending)?;
     shown.set_item("batches_delivered", details.batches_delivered)?;
+    let members: Vec<_> =
+        members.iter().map(|member| described_member(py, member)).collect::<PyResult<_>>()?;
+    shown.set_item("members", members)?;
+    Ok(shown)
+}
+
+fn described_member<'py>(py: Python<'py>, member: &MemberRow) -> PyResult<Bound<'py, PyDict>> {
+    let shown = PyDict::new(py);
+    shown.set_item("name", &member.name)?;
+    shown.set_item("pid", member.pid)?;
+    shown.set_item("writer", member.writer)?;
+    shown.set_item("state", &member.state)?;
+    shown.set_item("done", member.done)?;
+    shown.set_item("waits", member.waits)?;
     Ok(shown)
 }

@@ -457,3 +457,11 @@ def test_dlpack_goes_out(table):
     array = np.from_dlpack(table.reader().next().data["x"])
     gc.collect()
     assert array[0].tolist() == [0] * 8
+
+
+def test_info_says_who_is_attached(table):
+    writer = fill(table)
+    reader = table.reader()
+    members = {member["writer"]: member for member in table.info()["members"]}
+    assert members[True]["done"] == writer.committed and members[True]["waits"] == 0
+    assert members[False]["pid"] == os.getpid() and reader.held == 0

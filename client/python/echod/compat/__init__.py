@@ -1,1 +1,1 @@
-"""For those who come from another package: its names and behaviour, over echod."""
+"""Other packages' names and behaviour, over this one."""

@@ -128,3 +128,9 @@ __all__ = [
     "connect",
     "local",
 ]
+
+# What is public is called by its public name, in tracebacks too.
+for _name in __all__:
+    if globals()[_name].__module__.startswith("echod._"):
+        globals()[_name].__module__ = "echod"
+del _name

@@ -104,6 +104,14 @@ class Local:
         """As `Connection.table`."""
         return self.connection.table(name, **options)
 
+    def tables(self) -> list[str]:
+        """As `Connection.tables`."""
+        return self.connection.tables()
+
+    def drop_table(self, name: str) -> None:
+        """As `Connection.drop_table`."""
+        self.connection.drop_table(name)
+
     def close(self) -> None:
         """Ends it. Waits for clients for half a second; what they have mapped stays theirs."""
         self._connection = None

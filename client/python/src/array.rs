@@ -3,14 +3,14 @@
 use std::ffi::{c_int, c_void};
 
 use numpy::npyffi::{
-    self, NPY_ARRAY_ALIGNED, NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_WRITEABLE, PY_ARRAY_API, npy_intp,
+    self, NPY_ARRAY_ALIGNED, NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_WRITEABLE, NPY_TYPES, PY_ARRAY_API, npy_intp,
 };
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::PyTypeInfo;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyType};
+use pyo3::types::PyType;
 
 /// What an array says of itself, while it is borrowed.
 pub(crate) struct Fields<'a> {
@@ -66,42 +66,26 @@ pub(crate) fn of_scalar<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Boun
     Ok(Some(made.cast_into()?))
 }
 
-/// The bytes of one of numpy's scalars, such as `np.float32(1)`, if it is of exactly that dtype's class.
+/// Whether it is a number's dtype of numpy's own, and not one that another package has added.
+pub(crate) fn is_of_numpy(descr: &Bound<'_, PyArrayDescr>) -> bool {
+    descr.num() < NPY_TYPES::NPY_USERDEF as c_int
+        && b"biufc".contains(&descr.kind())
+        && descr.itemsize() <= 16
+}
+
+/// The bytes of one of numpy's scalars, without an array.
 ///
-/// Only for a dtype of which [`keeps_scalars_in_place`] said so.
+/// # Safety
+/// It is an instance of the very class of numpy's scalars of a dtype that [`is_of_numpy`], which has at most 16 bytes.
 #[inline]
-pub(crate) fn scalar_bytes(
-    object: &Bound<'_, PyAny>,
-    descr: *mut npyffi::PyArray_Descr,
-) -> Option<*const u8> {
-    // SAFETY: a dtype that is alive, as the caller's leaf keeps it.
-    let class = unsafe { (*descr).fields.typeobj };
-    std::ptr::eq(object.get_type_ptr(), class).then(|| behind_header(object))
-}
-
-/// Where numpy's scalars have their value: numpy/arrayscalars.h declares each as an object's header and the value, which is
-/// in none of them aligned to more than the header is long.
-fn behind_header(object: &Bound<'_, PyAny>) -> *const u8 {
-    object.as_ptr().cast::<u8>().wrapping_add(size_of::<pyo3::ffi::PyObject>()).cast_const()
-}
-
-/// Whether scalars of that dtype have their value behind the object's header: it is one of numpy's own, and a scalar that
-/// was made for the purpose has it there.
-pub(crate) fn keeps_scalars_in_place(descr: &Bound<'_, PyArrayDescr>) -> PyResult<bool> {
-    let item = descr.itemsize();
-    if descr.num() >= npyffi::NPY_TYPES::NPY_OBJECT as c_int
-        && descr.num() != npyffi::NPY_TYPES::NPY_HALF as c_int
-    {
-        return Ok(false);
-    }
-    // Each byte another one, as far as the dtype bears it.
-    let pattern: Vec<u8> = if descr.kind() == b'b' { vec![1] } else { (1..=item as u8).collect() };
-    let py = descr.py();
-    let numpy = py.import("numpy")?;
-    let scalar = numpy.call_method1("frombuffer", (PyBytes::new(py, &pattern), descr))?.get_item(0)?;
-    // SAFETY: the object of numpy's own scalar of `item` bytes is at least its header and these.
-    let found = unsafe { std::slice::from_raw_parts(behind_header(&scalar), item) };
-    Ok(scalar.get_type().is(descr.typeobj()) && found == pattern)
+pub(crate) unsafe fn bytes_of_scalar(object: &Bound<'_, PyAny>) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    // SAFETY: one of numpy's scalars (the caller). Those of a number's dtype are copied, as many bytes as it has, which
+    // there is room for.
+    unsafe {
+        PY_ARRAY_API.PyArray_ScalarAsCtype(object.py(), object.as_ptr(), bytes.as_mut_ptr().cast::<c_void>());
+    };
+    bytes
 }
 
 /// An array over memory of ours, that keeps `base` alive while it or a view of it is there.

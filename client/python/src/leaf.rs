@@ -8,7 +8,7 @@ use echo_client::{ArraySpec, DType, TableSpec};
 use numpy::npyffi::PyArray_Descr;
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyComplex, PyComplexMethods, PyFloat, PyInt};
+use pyo3::types::{PyBool, PyComplex, PyComplexMethods, PyFloat, PyInt, PyType};
 
 use crate::strided::copy_strided;
 use crate::{array, failure};
@@ -18,13 +18,13 @@ pub(crate) struct Leaf {
     pub(crate) name: String,
     pub(crate) dtype: DType,
     pub(crate) descr: Py<PyArrayDescr>,
+    /// The class of numpy's scalars of this dtype; None for dtypes that are not numpy's own.
+    scalar: Option<Py<PyType>>,
     /// The shape of one sample's leaf.
     pub(crate) dims: Vec<isize>,
     /// Of one sample.
     pub(crate) bytes: usize,
     item: usize,
-    /// Whether numpy's scalars of this dtype are read in place.
-    has_scalars: bool,
 }
 
 /// The leaves of a table's samples, in the order of its spec.
@@ -43,10 +43,17 @@ pub(crate) struct Source {
 enum Place {
     /// In a row.
     Row(*const u8),
-    /// Anywhere: an address, lengths, strides.
-    Strided(*const u8, Vec<isize>, Vec<isize>),
-    /// A number of Python's.
+    /// Anywhere.
+    Strided(Box<Strided>),
+    /// A number of Python's, or one of numpy's scalars.
     Inline([u8; 16]),
+}
+
+/// An array's elements: where they begin, how many there are along each axis, and how far apart.
+struct Strided {
+    from: *const u8,
+    dims: Vec<isize>,
+    strides: Vec<isize>,
 }
 
 // SAFETY: the addresses are of memory that the arrays in `_keeps` own, which can be read from any thread. (That another
@@ -61,13 +68,13 @@ impl Leaves {
         let dtypes = py.import("echod._dtypes")?.getattr("dtype")?;
         let leaf = |array: &ArraySpec| {
             let descr = dtypes.call1((array.dtype.name(),))?.cast_into::<PyArrayDescr>()?;
-            let has_scalars = array::keeps_scalars_in_place(&descr)?;
-            let descr = descr.unbind();
+            let scalar = array::is_of_numpy(&descr).then(|| descr.typeobj().unbind());
             let dims = array.shape.iter().map(|&n| n as isize).collect();
             // The spec was validated when it was attached to.
             let bytes = array.slot_bytes().unwrap_or(0) as usize;
             let item = array.dtype.bytes() as usize;
-            Ok(Leaf { name: array.path.clone(), dtype: array.dtype, descr, dims, bytes, item, has_scalars })
+            let (name, descr) = (array.path.clone(), descr.unbind());
+            Ok(Leaf { name, dtype: array.dtype, descr, scalar, dims, bytes, item })
         };
         let all: Vec<Leaf> = spec.arrays.iter().map(leaf).collect::<PyResult<_>>()?;
         let bytes = all.iter().map(|leaf| leaf.bytes).sum();
@@ -94,14 +101,9 @@ impl Leaf {
             let array = unsafe { object.cast_into_unchecked::<PyUntypedArray>() };
             return self.of_array(array, None);
         }
-        if self.has_scalars
-            && self.dims.is_empty()
-            && let Some(from) = array::scalar_bytes(&object, self.descr.as_ptr().cast())
-        {
-            return Ok(Source { place: Place::Row(from), _keeps: Some(object.unbind()) });
-        }
         if self.dims.is_empty()
-            && let Some(inline) = self.of_number(&object)?
+            && let Some(inline) =
+                self.of_scalar(&object).map_or_else(|| self.of_number(&object), |it| Ok(Some(it)))?
         {
             return Ok(Source { place: Place::Inline(inline), _keeps: None });
         }
@@ -131,16 +133,16 @@ impl Leaf {
                 // SAFETY: the array is contiguous and has so many samples (the caller); so has the target.
                 unsafe { std::ptr::copy_nonoverlapping(from, target, samples * self.bytes) };
             }
-            Place::Strided(from, dims, strides) if dims.len() == self.dims.len() => {
+            Place::Strided(array) if array.dims.len() == self.dims.len() => {
                 // SAFETY: numpy's array has these elements, and the target room for one sample.
-                unsafe { copy_strided(*from, dims, strides, self.item, target) };
+                unsafe { copy_strided(array.from, &array.dims, &array.strides, self.item, target) };
             }
-            Place::Strided(from, dims, strides) => {
-                let from = from.wrapping_offset(first as isize * strides[0]);
-                let mut dims = dims.clone();
+            Place::Strided(array) => {
+                let from = array.from.wrapping_offset(first as isize * array.strides[0]);
+                let mut dims = array.dims.clone();
                 dims[0] = samples as isize;
                 // SAFETY: a part of numpy's array, along its first axis; the target has room for as many samples.
-                unsafe { copy_strided(from, &dims, strides, self.item, target) };
+                unsafe { copy_strided(from, &dims, &array.strides, self.item, target) };
             }
             Place::Inline(bytes) => {
                 // SAFETY: a number is at most 16 bytes, and the target has room for one.
@@ -176,7 +178,10 @@ impl Leaf {
         }
         let place = match fields.is_contiguous {
             true => Place::Row(fields.data),
-            false => Place::Strided(fields.data, fields.dims.to_vec(), fields.strides.to_vec()),
+            false => {
+                let (dims, strides) = (fields.dims.to_vec(), fields.strides.to_vec());
+                Place::Strided(Box::new(Strided { from: fields.data, dims, strides }))
+            }
         };
         Ok(Source { place, _keeps: Some(array.into_any().unbind()) })
     }
@@ -225,6 +230,14 @@ impl Leaf {
             Ok(PyErr::from_value(complain.call1(arguments)?))
         };
         made().unwrap_or_else(|error| error)
+    }
+
+    /// One of numpy's scalars of this very dtype, as its bytes. None if it is something else.
+    #[inline]
+    fn of_scalar(&self, object: &Bound<'_, PyAny>) -> Option<[u8; 16]> {
+        let is_one = self.scalar.as_ref().is_some_and(|class| object.get_type_ptr() == class.as_ptr().cast());
+        // SAFETY: it is one of numpy's scalars, of a dtype of numpy's own (both just seen), which has at most 16 bytes.
+        is_one.then(|| unsafe { array::bytes_of_scalar(object) })
     }
 
     /// A number of Python's own, as bytes of this leaf. None if it is something else.

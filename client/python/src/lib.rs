@@ -3,7 +3,8 @@
 //! Python says what a sample looks like and what is to happen; here is what happens for each sample and each batch.
 //! Reading order: `connection` (a daemon and its tables), `structure` (the pytree, as steps to its leaves), `leaf` (one
 //! leaf: what may be written into it), `strided` (copying it), `writer` and `claim`, then `reader`, `lease` and `batch`;
-//! `array` is the one door to numpy's C interface and `dlpack` that to everybody else's, `waiting` how a wait is interrupted, `failure` how errors look.
+//! `array` is the one door to numpy's C interface and `dlpack` that to everybody else's, `waiting` how a wait is interrupted,
+//! `failure` how errors look.
 //!
 //! What always holds: the interpreter's lock is not held while anything waits for another process; no lock of ours is held
 //! while Python code runs; and a view of a batch holds its lease, so the daemon gets a block back only when no array of

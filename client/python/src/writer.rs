@@ -23,8 +23,8 @@ use crate::waiting::{Patience, SLICE, Token, interruptible, look};
 /// A sample of more bytes is copied without the interpreter's lock.
 const SMALL: usize = 8 << 10;
 
-/// One for each leaf: without an allocation if there are few.
-type Few<T> = SmallVec<[T; 8]>;
+/// Something for each leaf: on the stack, for so many.
+type PerLeaf<T> = SmallVec<[T; 8]>;
 
 /// The right to write samples into a table.
 #[pyclass(frozen, subclass, module = "echod._native")]
@@ -53,13 +53,7 @@ pub(crate) struct WriterState {
     finished: bool,
 }
 
-/// How far a slice of waiting came.
-enum Step {
-    Wrote(usize),
-    Full,
-}
-
-/// Why a slice of waiting did not write.
+/// Why nothing was written, or nothing more.
 pub(crate) enum Stop {
     Failed(Error),
     Finished,
@@ -113,41 +107,64 @@ impl WriterState {
         Ok(&mut self.writer)
     }
 
-    /// Copies samples from `first` on into a claim and commits it. How many.
+    /// Writes samples, from `done` on, for as long as there is room.
     #[inline]
-    fn write(
+    fn write_at_once(
         &mut self,
         leaves: &Leaves,
         sources: &[Source],
-        first: usize,
-        wanted: usize,
-        wait: Option<Duration>,
-    ) -> Result<Step, Stop> {
-        let writer = self.usable()?;
-        let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
-        let claim = match wait {
-            None => writer.try_claim(wanted)?,
-            Some(slice) => {
-                writer.set_timeout(slice);
-                match writer.claim(wanted) {
-                    Ok(claim) => Some(claim),
-                    Err(Error::TimedOut { .. }) => None,
-                    Err(error) => return Err(error.into()),
-                }
-            }
-        };
-        let Some(mut claim) = claim else { return Ok(Step::Full) };
-        let samples = claim.len();
-        for (i, (leaf, source)) in leaves.all.iter().zip(sources).enumerate() {
-            let target = claim.array_mut(i);
-            debug_assert_eq!(target.len(), leaf.bytes * samples);
-            // SAFETY: the target is so many samples long, and ours alone (a claim); the source was checked against
-            // the leaf and has at least `first + samples` of them, since no claim is larger than what was asked for.
-            unsafe { leaf.copy(source, first, samples, target.as_mut_ptr()) };
+        samples: usize,
+        done: &mut usize,
+    ) -> Result<(), Stop> {
+        while *done < samples {
+            // Without the clock, which costs as much as a small sample.
+            let Some(claim) = self.usable()?.try_claim(at_most(samples - *done))? else { break };
+            *done += fill(claim, leaves, sources, *done)?;
         }
-        claim.commit()?;
-        Ok(Step::Wrote(samples))
+        Ok(())
     }
+
+    /// Writes a piece of the samples, from `done` on, waiting for room. How many.
+    fn write_waiting(
+        &mut self,
+        leaves: &Leaves,
+        sources: &[Source],
+        samples: usize,
+        done: usize,
+        wait: Duration,
+    ) -> Result<Option<usize>, Stop> {
+        let writer = self.usable()?;
+        writer.set_timeout(wait);
+        match writer.claim(at_most(samples - done)) {
+            Ok(claim) => Ok(Some(fill(claim, leaves, sources, done)?)),
+            Err(Error::TimedOut { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn at_most(samples: usize) -> u32 {
+    u32::try_from(samples).unwrap_or(u32::MAX)
+}
+
+/// Copies samples, from `first` on, into what was claimed for as many at most, and commits them. How many.
+#[inline]
+fn fill(
+    mut claim: echo_client::Claim<'_>,
+    leaves: &Leaves,
+    sources: &[Source],
+    first: usize,
+) -> Result<usize, Error> {
+    let samples = claim.len();
+    for (i, (leaf, source)) in leaves.all.iter().zip(sources).enumerate() {
+        let target = claim.array_mut(i);
+        debug_assert_eq!(target.len(), leaf.bytes * samples);
+        // SAFETY: the target is so many samples long, and ours alone (a claim); the source was checked against the
+        // leaf and has at least `first + samples` of them, since no claim is larger than what was asked for.
+        unsafe { leaf.copy(source, first, samples, target.as_mut_ptr()) };
+    }
+    claim.commit()?;
+    Ok(samples)
 }
 
 impl Writer {
@@ -175,9 +192,9 @@ impl Writer {
 
     /// The sample's leaves, in the order of the table.
     #[inline]
-    fn take_apart<'py>(&self, sample: &Bound<'py, PyAny>) -> PyResult<Few<Option<Bound<'py, PyAny>>>> {
+    fn take_apart<'py>(&self, sample: &Bound<'py, PyAny>) -> PyResult<PerLeaf<Option<Bound<'py, PyAny>>>> {
         let py = sample.py();
-        let mut leaves: Few<_> = smallvec![None; self.leaves.all.len()];
+        let mut leaves: PerLeaf<_> = smallvec![None; self.leaves.all.len()];
         if let Some(known) = self.known(py)
             && known.get().leaves(sample, &mut leaves)?
         {
@@ -232,21 +249,23 @@ impl Writer {
             return py.detach(usable).map_err(|stop: Stop| stop.raise(py));
         }
         let mut done = 0;
-        if samples.saturating_mul(self.leaves.bytes) <= SMALL
-            && let Some(mut state) = self.cell.try_lock()
-        {
-            while done < samples {
-                match state.write(&self.leaves, sources, done, samples - done, None) {
-                    Ok(Step::Wrote(n)) => done += n,
-                    Ok(Step::Full) => break,
-                    Err(stop) => {
-                        drop(state);
-                        return Err(self.partly(py, stop, done, samples));
-                    }
-                }
+        let written = if samples.saturating_mul(self.leaves.bytes) <= SMALL {
+            // Who holds the state waits without the interpreter's lock, and is not to be waited for with it.
+            match self.cell.try_lock() {
+                Some(mut state) => state.write_at_once(&self.leaves, sources, samples, &mut done),
+                None => Ok(()),
             }
+        } else {
+            py.detach(|| self.cell.lock()?.write_at_once(&self.leaves, sources, samples, &mut done))
+        };
+        match written {
+            Ok(()) if done == samples => return Ok(()),
+            Ok(()) => {}
+            // Somebody cancels, but who says so by the token: it is looked at.
+            Err(Stop::Failed(Error::Cancelled)) => look(py, token)?,
+            Err(stop) => return Err(self.partly(py, stop, done, samples)),
         }
-        if done < samples { self.write_waiting(py, sources, done, samples, timeout, token) } else { Ok(()) }
+        self.write_waiting(py, sources, done, samples, timeout, token)
     }
 
     #[cold]
@@ -263,24 +282,18 @@ impl Writer {
         while done < samples {
             // One look at least, also for a timeout of 0.
             let slice = patience.slice(SLICE);
-            let step = py.detach(|| {
-                let mut state = self.cell.lock()?;
-                state.write(&self.leaves, sources, done, samples - done, slice)
-            });
-            let stop = match step {
-                Ok(Step::Wrote(n)) => {
+            let wait = slice.unwrap_or_default();
+            let written =
+                py.detach(|| self.cell.lock()?.write_waiting(&self.leaves, sources, samples, done, wait));
+            let stop = match written {
+                Ok(Some(n)) => {
                     done += n;
                     continue;
                 }
-                Ok(Step::Full) if slice.is_none() => {
+                Ok(None) if slice.is_none() => {
                     Stop::Failed(Error::TimedOut { what: "waiting for room", after: patience.total() })
                 }
-                Ok(Step::Full) => {
-                    look(py, token)?;
-                    continue;
-                }
-                // Somebody cancels, but who says so by the token: it is looked at.
-                Err(Stop::Failed(Error::Cancelled)) => {
+                Ok(None) | Err(Stop::Failed(Error::Cancelled)) => {
                     look(py, token)?;
                     continue;
                 }
@@ -327,7 +340,7 @@ impl Writer {
         _token: Option<&Bound<'_, Token>>,
     ) -> PyResult<()> {
         let py = sample.py();
-        let mut sources = Few::with_capacity(self.leaves.all.len());
+        let mut sources = PerLeaf::with_capacity(self.leaves.all.len());
         for (leaf, object) in self.leaves.all.iter().zip(self.take_apart(sample)?) {
             let object = object.ok_or_else(|| absent(py, &leaf.name))?;
             sources.push(leaf.source(object)?);
@@ -347,7 +360,7 @@ impl Writer {
         _token: Option<&Bound<'_, Token>>,
     ) -> PyResult<()> {
         let py = samples.py();
-        let mut sources = Few::with_capacity(self.leaves.all.len());
+        let mut sources = PerLeaf::with_capacity(self.leaves.all.len());
         let mut count = None;
         for (leaf, object) in self.leaves.all.iter().zip(self.take_apart(samples)?) {
             let object = object.ok_or_else(|| absent(py, &leaf.name))?;

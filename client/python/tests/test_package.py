@@ -47,11 +47,6 @@ def test_the_lines_of_the_readme_run_as_they_stand(environment, file, tmp_path):
         assert said.splitlines() == ["0 (256, 4) 0.0", "1 (256, 4) 0.0"]
 
 
-def test_the_way_from_id_echo_is_an_import(environment, tmp_path):
-    (block,) = blocks("docs/from-id-echo.md")
-    run(environment / "python", "-c", block, cwd=tmp_path)
-
-
 def test_only_numpy_and_optree_are_imported(environment, tmp_path):
     told = "import echod, sys; print([name for name in ('torch', 'jax', 'ml_dtypes', 'tqdm') if name in sys.modules])"
     assert run(environment / "python", "-c", told, cwd=tmp_path) == "[]\n"

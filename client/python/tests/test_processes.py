@@ -134,3 +134,11 @@ def test_pinning_without_cuda_says_what_was_tried(make, monkeypatch):
         make(EXAMPLE).reader(pin=True)
     monkeypatch.delenv("ECHO_CUDART")
     assert make(EXAMPLE).reader().pinned is None
+
+
+def test_a_private_daemon_does_what_a_connection_does():
+    with echod.local() as daemon:
+        table = daemon.create_table("t", example={"x": np.zeros(2)}, batch_size=1, capacity=2)
+        assert daemon.tables() == ["t"] and daemon.table("t").leaves == table.leaves
+        daemon.drop_table("t")
+        assert daemon.tables() == []

@@ -24,10 +24,12 @@ use echo::ring::ready::{self, Readiness};
 use echo::ring::record::{ClientPage, PAGE_BYTES, RecordedClaim};
 use echo::ring::space;
 use echo::ring::words::Words;
+use echo::spec::TableKind;
 use echo::sync::{AtomicU64, Ordering};
+use echo::table::action::Action;
 use echo::table::ledger::Ledger;
 use echo::table::member::MemberKey;
-use echo::table::queue::{Action, Queue};
+use echo::table::queue::Queue;
 use echo::wire::message::Grant;
 use loom::thread;
 use std::time::Duration;
@@ -45,7 +47,11 @@ impl Table {
     fn create(blocks: u32) -> (Arc<Self>, Queue) {
         let geometry = Geometry::new(2, blocks, 1, 1).unwrap();
         let control = Arc::new(Control::create(Words::heap(geometry.control_bytes()), geometry).unwrap());
-        let ledger = Ledger::create(Words::heap(Ledger::bytes(&geometry)), geometry);
+        let ledger = Ledger::create(
+            Words::heap(Ledger::bytes(&geometry, TableKind::Queue)),
+            geometry,
+            TableKind::Queue,
+        );
         let mut token = 0u8;
         let tokens = Box::new(move || {
             token += 1;
@@ -230,7 +236,7 @@ fn a_worker_that_dies(death: Death) {
         dying.join().unwrap();
         // Reclaim runs beside the living worker and the reader.
         assert!(queue.detach(key(1), &mut Vec::new()));
-        while queue.orphaned_claims() > 0 {
+        while queue.intake().orphaned_claims() > 0 {
             thread::yield_now();
             queue.settle_orphans();
         }
@@ -240,7 +246,7 @@ fn a_worker_that_dies(death: Death) {
         assert_eq!(seen, if death.has_committed() { [1, 2] } else { [2, 3] });
         let block = BlockIndex::new(0, 1).unwrap();
         assert_eq!(queue.granted_blocks().next().map(|(seq, at, _)| (seq, at)), Some((BlockSeq(0), block)));
-        assert_eq!(queue.samples().pending, 2);
+        assert_eq!(queue.intake().samples().pending, 2);
     });
 }
 

@@ -9,7 +9,9 @@ use echo::host_pinning::{CHUNK_BYTES, CudaApi, Permission, PinError, Progress, S
 use echo::ring::buf::{Pinned, Pinning};
 use echo::wire::message::PinReport;
 
-use crate::reader::{Attached, Reader};
+use crate::latest::LatestReader;
+use crate::member::Member;
+use crate::reader::Reader;
 use crate::{Error, Result};
 
 /// How much longer than a call a turn may be waited for, for each GiB of the table: registering one takes a second at
@@ -68,11 +70,21 @@ impl Reader {
     /// [`Error::Pin`] with every library that was tried, CUDA's error by its symbol, and what to do;
     /// [`Error::TimedOut`] if other readers have the turn for too long, [`Error::Gone`], [`Error::Forked`].
     pub fn pin_host_memory(&self, options: &PinOptions) -> Result<Pinned> {
-        self.attached.pin_host_memory(options)
+        self.attached.member.pin_host_memory(options)
     }
 }
 
-impl Attached {
+impl LatestReader {
+    /// As [`Reader::pin_host_memory`], until the reader and its last value are gone.
+    ///
+    /// # Errors
+    /// As that.
+    pub fn pin_host_memory(&self, options: &PinOptions) -> Result<Pinned> {
+        self.taking.member.pin_host_memory(options)
+    }
+}
+
+impl Member {
     fn pin_host_memory(&self, options: &PinOptions) -> Result<Pinned> {
         // In a child CUDA is of no use, and the mapping is not there.
         if self.is_elsewhere() {
@@ -112,18 +124,18 @@ impl Attached {
 
 /// It is this reader's turn. However it ends, the others are told.
 struct Turn<'a> {
-    attached: &'a Attached,
+    member: &'a Member,
 }
 
 impl<'a> Turn<'a> {
-    fn of(attached: &'a Attached, patience: Duration) -> Result<Self> {
-        attached.connection.begin_pin(attached.member, patience)?;
-        Ok(Self { attached })
+    fn of(member: &'a Member, patience: Duration) -> Result<Self> {
+        member.connection.begin_pin(member.id, patience)?;
+        Ok(Self { member })
     }
 
     /// Something is registered.
     fn end_with(self, report: PinReport) {
-        self.attached.connection.end_pin(self.attached.member, report);
+        self.member.connection.end_pin(self.member.id, report);
         std::mem::forget(self);
     }
 }
@@ -131,7 +143,7 @@ impl<'a> Turn<'a> {
 impl Drop for Turn<'_> {
     /// Nothing more is registered than before.
     fn drop(&mut self) {
-        self.attached.connection.end_turn(self.attached.member);
+        self.member.connection.end_turn(self.member.id);
     }
 }
 

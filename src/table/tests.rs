@@ -10,10 +10,12 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::ending::Phase;
+use super::action::{Action, Violation};
+use super::ending::{MoveSamples, Phase};
 use super::ledger::{Ledger, ORPHANS};
 use super::member::MemberKey;
-use super::queue::{Action, MoveSamples, Poison, Queue, Tokens, Violation};
+use super::poison::Poison;
+use super::queue::{Queue, Tokens};
 use crate::ids::{BlockIndex, BlockSeq, ClientId, GrantNumber, LeaseToken, MemberId, Position};
 use crate::ring::claim::{Attempt, Claim, Claimer};
 use crate::ring::commit::commit;
@@ -21,6 +23,7 @@ use crate::ring::control::{Control, Geometry};
 use crate::ring::ready::{Readiness, look};
 use crate::ring::record::{ClientPage, PAGE_BYTES, RecordedClaim};
 use crate::ring::words::Words;
+use crate::spec::TableKind;
 use crate::sync::Ordering;
 use crate::wire::message::{EndReason, Grant};
 
@@ -83,7 +86,11 @@ impl Bench {
     fn new(block_slots: u32, blocks: u32, refill_len: u32, bits_per_word: u32) -> Self {
         let geometry = Geometry::new(block_slots, blocks, refill_len, bits_per_word).unwrap();
         let control = Control::create(Words::heap(geometry.control_bytes()), geometry).unwrap();
-        let ledger = Ledger::create(Words::heap(Ledger::bytes(&geometry)), geometry);
+        let ledger = Ledger::create(
+            Words::heap(Ledger::bytes(&geometry, TableKind::Queue)),
+            geometry,
+            TableKind::Queue,
+        );
         Self {
             queue: Some(Queue::create(Arc::new(control), ledger, blocks, tokens())),
             data: Data { slots: vec![None; (block_slots * blocks) as usize], block_slots },
@@ -125,7 +132,7 @@ impl Bench {
         let key = self.key();
         let page = Arc::new(ClientPage::create(Words::heap(PAGE_BYTES)).unwrap());
         self.queue().attach_writer(key, page.clone(), 0);
-        let max = self.queue().geometry().max_blocks();
+        let max = self.queue().intake().geometry().max_blocks();
         self.workers.push(Worker { key, page, claimer: Claimer::new(max), claim: None });
     }
 
@@ -139,7 +146,7 @@ impl Bench {
     }
 
     fn claim(&mut self, worker: usize, wanted: u32) -> bool {
-        let control = self.queue().control().clone();
+        let control = self.queue().intake().control().clone();
         let worker = &mut self.workers[worker];
         if worker.claim.is_some() {
             return false;
@@ -153,7 +160,7 @@ impl Bench {
     }
 
     fn commit(&mut self, worker: usize) {
-        let control = self.queue().control().clone();
+        let control = self.queue().intake().control().clone();
         let Some(claim) = self.workers[worker].claim.take() else { return };
         for slot in claim.slot..claim.slot + claim.length {
             *self.data.at(claim.block, slot) = Some(self.next_sample);
@@ -189,7 +196,7 @@ impl Bench {
 
     /// Reads the reader's first batch, and gives it back unless the reader dies with it.
     fn read(&mut self, key: MemberKey, dies: bool) -> bool {
-        let control = self.queue().control().clone();
+        let control = self.queue().intake().control().clone();
         let reader = self.readers.get_mut(&key).unwrap();
         let block = |grant: &Grant| BlockIndex::new(grant.block, control.geometry().max_blocks()).unwrap();
         reader.grants.retain(|grant| look(&control, block(grant), grant.seq) != Readiness::Lost);
@@ -231,17 +238,17 @@ impl Bench {
         let mut actions = Vec::new();
         let queue = self.queue.as_mut().unwrap();
         queue.tick(&mut self.data, &mut actions);
-        assert_eq!(queue.poison(), None);
+        assert_eq!(queue.intake().poison(), None);
         self.apply(actions);
     }
 
     /// Another daemon takes over; the clients attach again by their keys.
     fn replace_daemon(&mut self) {
         let queue = self.queue.take().unwrap();
-        let control = queue.control().clone();
+        let control = queue.intake().control().clone();
         let geometry = *control.geometry();
         let words = queue.into_ledger().into_words();
-        let ledger = Ledger::open(words, geometry).unwrap();
+        let ledger = Ledger::open(words, geometry, TableKind::Queue).unwrap();
         let mut seed = u128::from(self.next_client) << 64;
         let fresh: Tokens = Box::new(move || {
             seed += 1;
@@ -260,7 +267,7 @@ impl Bench {
     }
 
     fn check(&mut self) {
-        let samples = self.queue().samples();
+        let samples = self.queue().intake().samples();
         assert_eq!(samples.committed, self.committed.len() as u64);
         assert_eq!(samples.delivered, self.delivered.len() as u64);
         assert_eq!(samples.committed, samples.delivered + samples.pending);
@@ -290,11 +297,11 @@ impl Bench {
             }
         }
         assert_eq!(self.committed, self.delivered);
-        assert_eq!(self.queue().phase(), Phase::Closed(EndReason::Finished));
+        assert_eq!(self.queue().intake().phase(), Phase::Closed(EndReason::Finished));
         assert!(self.readers.values().all(|reader| reader.ended == Some(EndReason::Finished)));
-        let samples = self.queue().samples();
+        let samples = self.queue().intake().samples();
         assert_eq!((samples.pending, samples.delivered), (0, self.committed.len() as u64));
-        assert_eq!(self.queue().orphaned_claims(), 0);
+        assert_eq!(self.queue().intake().orphaned_claims(), 0);
     }
 }
 
@@ -377,7 +384,7 @@ fn a_batch_given_back_before_it_is_complete_poisons_the_table() {
     bench.commit(0);
     let token = bench.readers[&reader].grants[0].token;
     assert_eq!(bench.release(reader, &[token]), Ok(()));
-    assert_eq!(bench.queue().poison(), Some(&Poison::Incomplete { block: 0, seq: 0 }));
+    assert_eq!(bench.queue().intake().poison(), Some(&Poison::Incomplete { block: 0, seq: 0 }));
     assert_eq!(bench.readers[&reader].ended, Some(EndReason::Poisoned));
 }
 
@@ -390,9 +397,9 @@ fn a_token_of_another_reader_gives_nothing_back() {
     bench.commit(0);
     let token = bench.readers[&one].grants[0].token;
     assert_eq!(bench.release(other, &[token]), Ok(()));
-    assert_eq!(bench.queue().samples().delivered, 0);
+    assert_eq!(bench.queue().intake().samples().delivered, 0);
     assert_eq!(bench.release(one, &[token, token]), Ok(()), "repeating does no harm");
-    assert_eq!(bench.queue().samples().delivered, 1);
+    assert_eq!(bench.queue().intake().samples().delivered, 1);
 }
 
 #[test]
@@ -403,11 +410,11 @@ fn a_cursor_that_went_back_poisons_the_table() {
     bench.claim(0, 2);
     bench.commit(0);
     bench.tick();
-    bench.queue().control().cursor().store(1, Ordering::Relaxed);
+    bench.queue().intake().control().cursor().store(1, Ordering::Relaxed);
     let mut actions = Vec::new();
     let queue = bench.queue.as_mut().unwrap();
     queue.tick(&mut bench.data, &mut actions);
-    assert_eq!(queue.poison(), Some(&Poison::Cursor { cursor: 1, seen: 2, limit: 4 }));
+    assert_eq!(queue.intake().poison(), Some(&Poison::Cursor { cursor: 1, seen: 2, limit: 4 }));
     let ended = |action: &Action| matches!(action, Action::End { member, reason: EndReason::Poisoned, .. } if *member == reader);
     assert!(actions.iter().any(ended));
 }
@@ -415,10 +422,10 @@ fn a_cursor_that_went_back_poisons_the_table() {
 #[test]
 fn a_forged_hole_poisons_the_table() {
     let mut bench = Bench::new(2, 2, 1, 1);
-    bench.queue().control().refill(0).store(9, Ordering::Relaxed);
+    bench.queue().intake().control().refill(0).store(9, Ordering::Relaxed);
     let queue = bench.queue.as_mut().unwrap();
     queue.tick(&mut bench.data, &mut Vec::new());
-    assert_eq!(queue.poison(), Some(&Poison::Refill { entry: 0, got: 9, offered: 0 }));
+    assert_eq!(queue.intake().poison(), Some(&Poison::Refill { entry: 0, got: 9, offered: 0 }));
 }
 
 #[test]
@@ -442,8 +449,8 @@ fn a_short_block_is_completed_by_the_next_daemon() {
     bench.finish_worker(0);
     // The daemon died after its record said how short the block is, and before the words did.
     let block = BlockIndex::new(0, 1).unwrap();
-    bench.queue().ledger.set_finishing(block, &[1, 0]);
-    bench.queue().ledger.set_short(block, 1);
+    bench.queue().intake().ledger.set_finishing(block, &[1, 0]);
+    bench.queue().intake().ledger.set_short(block, 1);
     bench.replace_daemon();
     bench.tick();
     assert!(bench.read(reader, false));
@@ -464,7 +471,7 @@ fn full_of_orphans() -> Bench {
         page.record(0).unwrap().claim().store(dropped.encode(), Ordering::Release);
         bench.queue().drop_claim(key).unwrap();
     }
-    assert_eq!(bench.queue().orphaned_claims(), ORPHANS as u32);
+    assert_eq!(bench.queue().intake().orphaned_claims(), ORPHANS as u32);
     bench
 }
 
@@ -479,7 +486,7 @@ fn a_writer_that_is_gone_is_let_go_of_however_full_the_list_of_orphans_is() {
         bench.tick();
     }
     assert_eq!(left, 0);
-    assert!(bench.queue().writers().is_empty());
+    assert!(bench.queue().intake().writers().is_empty());
 }
 
 /// The holes could not be offered, for want of somebody who fills them, and so the list stayed full.
@@ -487,12 +494,12 @@ fn a_writer_that_is_gone_is_let_go_of_however_full_the_list_of_orphans_is() {
 fn a_table_that_was_dropped_lets_go_of_its_writers_at_once() {
     let mut bench = full_of_orphans();
     bench.queue().end_all(EndReason::Dropped, &mut Vec::new());
-    assert_eq!(bench.queue().orphaned_claims(), 0);
+    assert_eq!(bench.queue().intake().orphaned_claims(), 0);
     while !bench.workers.is_empty() {
         bench.kill_worker(0);
     }
     bench.replace_daemon();
-    assert!(bench.queue().writers().is_empty() && !bench.queue().is_unsettled());
+    assert!(bench.queue().intake().writers().is_empty() && !bench.queue().is_unsettled());
 }
 
 /// The next daemon took the state of the block for a spoilt one, and gave complete batches up with it.
@@ -505,11 +512,11 @@ fn a_daemon_that_dies_while_it_gives_a_block_up_leaves_the_table_whole() {
     bench.commit(0);
     bench.queue().close(EndReason::Draining, &mut Vec::new());
     let block = BlockIndex::new(1, 2).unwrap();
-    crate::ring::ready::give_up(bench.queue().control(), block, BlockSeq(1));
+    crate::ring::ready::give_up(bench.queue().intake().control(), block, BlockSeq(1));
     bench.replace_daemon();
     bench.tick();
-    assert_eq!(bench.queue().poison(), None);
-    assert_eq!(bench.queue().samples().pending, 2);
+    assert_eq!(bench.queue().intake().poison(), None);
+    assert_eq!(bench.queue().intake().samples().pending, 2);
     let _ = reader;
 }
 
@@ -519,13 +526,13 @@ fn a_table_ends_only_when_somebody_finished() {
     bench.attach_worker();
     bench.kill_worker(0);
     bench.tick();
-    assert_eq!(bench.queue().phase(), Phase::Open);
+    assert_eq!(bench.queue().intake().phase(), Phase::Open);
     bench.attach_worker();
     bench.attach_worker();
     bench.finish_worker(0);
     bench.tick();
-    assert_eq!(bench.queue().phase(), Phase::Open, "one is left");
+    assert_eq!(bench.queue().intake().phase(), Phase::Open, "one is left");
     bench.kill_worker(0);
     bench.tick();
-    assert_eq!(bench.queue().phase(), Phase::Closed(EndReason::Finished));
+    assert_eq!(bench.queue().intake().phase(), Phase::Closed(EndReason::Finished));
 }

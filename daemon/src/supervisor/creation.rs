@@ -169,7 +169,7 @@ impl Supervisor {
         if let Some(table) = self.tables.get_mut(&table_id) {
             info!(table = name, client = %id, "table is dropped");
             table.dropped = true;
-            table.store.queue_mut().end_all(EndReason::Dropped, &mut actions);
+            table.store.machine_mut().end_all(EndReason::Dropped, &mut actions);
         }
         self.perform(actions);
         let why = refusal(RefusalKind::NoSuchTable, format!("table {name:?} was dropped"));

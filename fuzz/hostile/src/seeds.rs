@@ -5,12 +5,12 @@
 
 use echo::access::AccessList;
 use echo::ids::{BlockSeq, ClientId, GrantNumber, LeaseToken, MemberId, TableId};
-use echo::spec::{ArraySpec, DType, TableSpec};
+use echo::spec::{ArraySpec, DType, TableKind, TableSpec};
 use echo::wire::codec::{encode_event, encode_request};
 use echo::wire::message::{
     Answer, Attachment, BUILD, Call, ClientRow, EndReason, Event, Grant, Hello, Holder, LAYOUT_VERSION,
-    LeaseRow, LeaseState, MAGIC, MAX_MESSAGE, MemberRow, PROTOCOL_MAX, PROTOCOL_MIN, Pages, PinReport,
-    PinRow, Refusal, RefusalKind, Refused, Request, Status, TableDetails, TableRow, Wait, Welcome,
+    LeasePlace, LeaseRow, LeaseState, MAGIC, MAX_MESSAGE, MemberRow, PROTOCOL_MAX, PROTOCOL_MIN, Pages,
+    PinReport, PinRow, Refusal, RefusalKind, Refused, Request, Status, TableDetails, TableRow, Wait, Welcome,
 };
 
 use crate::shared_words::Step::{self, *};
@@ -80,10 +80,21 @@ fn requests() -> Vec<Request> {
         call(Call::ListClients { after: Some(ClientId(9)) }),
         call(Call::Why { name: table() }),
         call(Call::SetAccess { table: table(), access: access() }),
-        call(Call::ListLeases { table: Some(table()), after: Some((TableId(2), BlockSeq(3))) }),
+        call(Call::ListLeases {
+            table: Some(table()),
+            after: Some(LeasePlace {
+                table: TableId(2),
+                seq: BlockSeq(3),
+                client: ClientId(4),
+                member: MemberId(5),
+            }),
+        }),
         call(Call::BeginPin { member: MemberId(1) }),
         call(Call::EndPin { member: MemberId(1), pinned: Some(pinned()) }),
         call(Call::EndPin { member: MemberId(1), pinned: None }),
+        call(Call::AttachPublisher { table: table(), arrays: arrays() }),
+        call(Call::AttachLatest { table: table(), arrays: None, pin: false }),
+        call(Call::NeedSpace { member: MemberId(1) }),
         Request::Received,
         Request::Release { member: MemberId(1), tokens: vec![LeaseToken([0xab; 16]); 2] },
         Request::Goodbye,
@@ -107,6 +118,7 @@ fn events() -> Vec<Event> {
     let row = || TableRow {
         name: text(),
         table: TableId(2),
+        kind: TableKind::Latest,
         state: text(),
         uid: 0,
         batch_size: 256,
@@ -156,6 +168,7 @@ fn events() -> Vec<Event> {
         cursor: 8,
         limit: 2048,
         batches_delivered: 0,
+        newest: 9,
         blocks: Default::default(),
         holes_offered: 0,
         orphaned_claims: 0,
@@ -176,6 +189,7 @@ fn events() -> Vec<Event> {
     let lease = LeaseRow {
         table: TableId(2),
         table_name: text(),
+        kind: TableKind::Queue,
         client: ClientId(3),
         member: MemberId(1),
         pid: 4,

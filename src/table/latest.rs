@@ -262,12 +262,12 @@ impl Latest {
         self.intake.is_unsettled() || (self.looks > 0 && self.intake.phase == Phase::Open)
     }
 
-    /// The newest value, and the word that says so, if it is one that can be.
-    fn see_newest(&mut self) -> Result<(u64, Option<ValueWord>), Poison> {
+    /// The newest value, if it is one that can be.
+    fn see_newest(&mut self) -> Result<Option<ValueWord>, Poison> {
         let got = newest::load(&self.intake.control);
         let seen = self.intake.ledger.newest();
         if got == seen {
-            return Ok((got, self.newest()));
+            return Ok(self.newest());
         }
         let value = ValueWord::decode(got, self.intake.geometry().max_blocks());
         // acquire, in `is_full`: pairs with the commit, which came before the word
@@ -278,7 +278,7 @@ impl Latest {
         };
         let value = value.filter(is_newer).ok_or(Poison::Newest { got, seen })?;
         self.intake.ledger.set_newest(got);
-        Ok((got, Some(value)))
+        Ok(Some(value))
     }
 
     /// Says that the last value that is committed is the newest, if nobody has said so. Its writer died in between, or is
@@ -297,8 +297,10 @@ impl Latest {
 
     /// Lets blocks go round that are older than the newest and that nobody holds.
     fn recycle(&mut self) -> Result<(), Poison> {
+        // Before it is mended: what somebody spoilt is to be named.
+        self.see_newest()?;
         self.catch_up();
-        let (_, newest) = self.see_newest()?;
+        let newest = self.see_newest()?;
         if self.intake.phase != Phase::Open {
             return Ok(());
         }

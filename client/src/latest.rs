@@ -126,9 +126,10 @@ impl LatestReader {
         if self.is_elsewhere() {
             return Err(Error::Forked);
         }
-        match Taking::take(&self.taking, version)? {
-            Some(value) => Ok(Some(value)),
-            None => self.taking.member.check_told().map(|()| None),
+        match Taking::take(&self.taking, version) {
+            // What makes it so was told, if it was noticed.
+            nothing @ (Ok(None) | Err(Error::Hold(_))) => self.taking.member.check_told().and(nothing),
+            taken => taken,
         }
     }
 

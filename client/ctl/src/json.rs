@@ -158,7 +158,8 @@ fn spec(spec: &TableSpec) -> Value {
 fn member(kind: TableKind, member: &MemberRow) -> Value {
     // What is counted is not the same thing, so that it has not the same name.
     let done = match (member.writer, kind) {
-        (true, _) => "samples_committed",
+        (true, TableKind::Queue) => "samples_committed",
+        (true, TableKind::Latest) => "values_published",
         (false, TableKind::Queue) => "batches_given_back",
         (false, TableKind::Latest) => "values_taken",
     };

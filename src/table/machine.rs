@@ -17,7 +17,6 @@ use crate::table::queue::{Queue, Tokens};
 use crate::wire::message::{BlockCounts, EndReason};
 
 /// The state machine.
-#[expect(clippy::large_enum_variant, reason = "one a table")]
 pub enum Machine {
     /// Each batch to one reader.
     Queue(Queue),

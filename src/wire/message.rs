@@ -382,6 +382,7 @@ pub struct Status {
 
 /// What became of a call.
 #[derive(Clone, PartialEq, Debug, Encode, Decode)]
+#[expect(clippy::large_enum_variant, reason = "decoded, matched and gone")]
 pub enum Answer {
     #[doc(hidden)]
     Zero(NoTag),

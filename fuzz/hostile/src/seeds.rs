@@ -379,16 +379,19 @@ fn programs() -> Vec<(&'static str, Vec<Written>)> {
     ]
 }
 
+/// As [`Written`], of a latest table.
+type LatestWritten = (latest::Step, &'static [u8]);
+
 /// Programs as `latest` reads them.
-fn latest_programs() -> Vec<(&'static str, Vec<(latest::Step, &'static [u8])>)> {
+fn latest_programs() -> Vec<(&'static str, Vec<LatestWritten>)> {
     use latest::Step::*;
-    let started = |more: &[(latest::Step, &'static [u8])]| {
-        let mut steps: Vec<(latest::Step, &[u8])> =
+    let started = |more: &[LatestWritten]| {
+        let mut steps: Vec<LatestWritten> =
             vec![(AttachPublisher, &[]), (AttachReader, &[]), (Publish, &[]), (Take, &[0, 0, 0])];
         steps.extend_from_slice(more);
         steps
     };
-    let lap: [(latest::Step, &[u8]); 3] = [(Publish, &[]), (NeedSpace, &[]), (Show, &[])];
+    let lap: [LatestWritten; 3] = [(Publish, &[]), (NeedSpace, &[]), (Show, &[])];
     vec![
         ("values-go-round-under-one-that-is-held", started(&lap.repeat(6))),
         (

@@ -23,6 +23,10 @@ pub const MAX_RANK: usize = 16;
 pub const MAX_BATCH: u32 = 1 << 20;
 /// Most blocks that one table may grow to.
 pub const MAX_BLOCKS: u32 = 1 << 20;
+/// Most values that a latest table may have room for: a block's number shares a word with the version.
+pub const MAX_VALUES: u32 = 1 << 12;
+/// Values that a latest table has room for, where nobody says: the newest, the next, and two that readers still hold.
+pub const VALUES: u32 = 4;
 
 /// An element's type: its kind as well as its size, so that `i32` is never taken for `f32`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -181,16 +185,49 @@ pub enum HugePages {
 
 encode_by_discriminant!(HugePages: Auto, Required, Off);
 
+/// What becomes of a table's samples.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TableKind {
+    /// Each batch goes to one reader, in the order in which it filled.
+    #[default]
+    Queue = 1,
+    /// One writer publishes values, and every reader takes the newest.
+    Latest,
+}
+
+encode_by_discriminant!(TableKind: Queue, Latest);
+
+impl TableKind {
+    /// Every kind, in the order of the wire.
+    pub const ALL: [Self; 2] = [Self::Queue, Self::Latest];
+
+    /// Its name in configurations and on command lines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Latest => "latest",
+        }
+    }
+}
+
+impl fmt::Display for TableKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// A table: its name, the arrays of one sample, and its size.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct TableSpec {
     /// Letters, digits, `.`, `_`, `-` and `/`; not empty.
     pub name: String,
+    /// What becomes of its samples.
+    pub kind: TableKind,
     /// The arrays of one sample, in the order of the pytree.
     pub arrays: Vec<ArraySpec>,
-    /// Samples in one batch: the slots of one block.
+    /// Samples in one batch: the slots of one block. Of a latest table 1: a value.
     pub batch_size: u32,
-    /// Batches that the table holds from the start.
+    /// Batches, or values, that the table holds from the start.
     pub capacity: u32,
     /// Batches that it may grow to; at least `capacity`.
     pub max_capacity: u32,
@@ -222,6 +259,12 @@ pub enum SpecError {
     Capacity { capacity: u32, max: u32 },
     #[error("max_capacity is {max_capacity} batches, it must be {capacity} (the capacity) to {MAX_BLOCKS}")]
     MaxCapacity { max_capacity: u32, capacity: u32 },
+    #[error("batch_size is {0}, and it is 1 in a latest table, whose values are published one by one")]
+    ValueBatch(u32),
+    #[error(
+        "capacity is {capacity} values, and a latest table has room for 2 (the newest, and the next) to {MAX_VALUES}"
+    )]
+    Values { capacity: u32 },
     #[error("array {array} of {slots} slots is larger than 2^63 bytes")]
     TooLarge { array: String, slots: u64 },
 }
@@ -231,6 +274,7 @@ impl TableSpec {
     pub fn new(name: impl Into<String>, arrays: Vec<ArraySpec>, batch_size: u32, capacity: u32) -> Self {
         Self {
             name: name.into(),
+            kind: TableKind::Queue,
             arrays,
             batch_size,
             capacity,
@@ -238,6 +282,11 @@ impl TableSpec {
             pin: Pin::default(),
             huge_pages: HugePages::default(),
         }
+    }
+
+    /// A latest table that has room for [`VALUES`] values of these arrays, with the default policies.
+    pub fn latest(name: impl Into<String>, arrays: Vec<ArraySpec>) -> Self {
+        Self { kind: TableKind::Latest, ..Self::new(name, arrays, 1, VALUES) }
     }
 
     /// Whether such a table can be; what it needs is then computable without overflow.
@@ -257,6 +306,16 @@ impl TableSpec {
         }
         if self.max_capacity < self.capacity || self.max_capacity > MAX_BLOCKS {
             return Err(SpecError::MaxCapacity { max_capacity: self.max_capacity, capacity: self.capacity });
+        }
+        if self.kind == TableKind::Latest {
+            if self.batch_size != 1 {
+                return Err(SpecError::ValueBatch(self.batch_size));
+            }
+            let too_many =
+                [self.capacity, self.max_capacity].into_iter().find(|n| !(2..=MAX_VALUES).contains(n));
+            if let Some(capacity) = too_many {
+                return Err(SpecError::Values { capacity });
+            }
         }
         let slots = self.max_slots();
         let mut total: u64 = 0;
@@ -300,6 +359,7 @@ impl TableSpec {
                 lines.push(format!("+ {name} {theirs}"));
             }
         };
+        field("kind", &self.kind, &other.kind);
         field("batch_size", &self.batch_size, &other.batch_size);
         field("capacity", &self.capacity, &other.capacity);
         field("max_capacity", &self.max_capacity, &other.max_capacity);
@@ -391,6 +451,21 @@ mod tests {
             ArraySpec::new("b", DType::U8, [(1 << 62) / sum.max_slots()]),
         ];
         assert!(matches!(sum.validate(), Err(SpecError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn a_latest_table_has_room_for_two_values_at_least_and_no_batches() {
+        let latest = TableSpec::latest("weights", spec().arrays);
+        assert_eq!(latest.validate(), Ok(()));
+        assert_eq!((latest.kind, latest.batch_size, latest.capacity), (TableKind::Latest, 1, VALUES));
+        let batches = TableSpec { batch_size: 2, ..latest.clone() };
+        assert_eq!(batches.validate(), Err(SpecError::ValueBatch(2)));
+        for capacity in [1, MAX_VALUES + 1] {
+            let size = TableSpec { capacity, max_capacity: capacity, ..latest.clone() };
+            assert_eq!(size.validate(), Err(SpecError::Values { capacity }));
+        }
+        let growing = TableSpec { max_capacity: MAX_VALUES + 1, ..latest };
+        assert_eq!(growing.validate(), Err(SpecError::Values { capacity: MAX_VALUES + 1 }));
     }
 
     #[test]

@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 
 use cuda::{Driver, Runtime};
 use echo::host_pinning::{Search, resolve};
-use echo_client::{Client, Error, PinOptions, Reader, ReaderOptions};
+use echo_client::{
+    ArraySpec, Client, DType, Error, LatestOptions, PinOptions, Pinned, Reader, ReaderOptions, TableSpec,
+};
 use fakes::{Tree, built};
 use support::{Actor, Daemon, LONG, check_of, client_of_role, eventually, ids, numbers, said, say};
 
@@ -42,6 +44,7 @@ fn role() {
         ["worker", samples] => work(samples.parse().unwrap()),
         ["trainer", batches] => train(batches.parse().unwrap()),
         ["train-without"] => train_without(),
+        ["actor"] => act(),
         ["pin"] => pin(&registrable(&client_of_role()), &PinOptions::default()),
         ["pin-again"] => pin_again(),
         ["pin-read-only"] => {
@@ -259,7 +262,11 @@ fn registrable(client: &Client) -> Reader {
 
 /// Pins, and says what came of it.
 fn pin(reader: &Reader, options: &PinOptions) {
-    match reader.pin_host_memory(options) {
+    say_pinned(reader.pin_host_memory(options));
+}
+
+fn say_pinned(pinned: echo_client::Result<Pinned>) {
+    match pinned {
         Ok(pinned) => {
             say(&format!("{} bytes in {} pieces, {:?}", pinned.bytes, pinned.pieces, pinned.permission))
         }
@@ -341,6 +348,30 @@ fn train(batches: u32) {
     say(&format!("{seen} samples"));
 }
 
+/// Publishes values and takes them as an actor with a GPU does, and has the runtime read each by what is pinned.
+fn act() {
+    let client = client_of_role();
+    let spec = TableSpec::latest("policy", vec![ArraySpec::new("weights", DType::U8, [8192])]);
+    client.create_table(&spec).unwrap();
+    let mut publisher = client.attach_publisher("policy", None).unwrap();
+    let options = LatestOptions { registrable: true, ..LatestOptions::default() };
+    let reader = client.attach_latest("policy", None, options).unwrap();
+    say_pinned(reader.pin_host_memory(&PinOptions { chunk_bytes: 4096, ..PinOptions::default() }));
+    let library = PathBuf::from(std::env::var_os("LIBRARY").unwrap());
+    let runtime = Runtime::load(&library).unwrap();
+    for version in 1..=20 {
+        publisher.publish(&[&[version as u8; 8192]]).unwrap();
+        let value = reader.newer_than(version - 1).unwrap().unwrap();
+        let bytes = value.array(0).bytes();
+        // SAFETY: a value's bytes are readable as long as it is there.
+        let device = unsafe { runtime.bytes(bytes.as_ptr().expose_provenance(), bytes.len()) }.unwrap();
+        assert!(device == bytes && device == [version as u8; 8192], "the device sees what was published");
+    }
+    drop((reader, publisher));
+    runtime.loaded().say_what_lives();
+    say("20 values");
+}
+
 /// Reads without asking for anything of CUDA.
 fn train_without() {
     let mut reader = client_of_role().attach_reader(TABLE, None, ReaderOptions::default()).unwrap();
@@ -409,6 +440,15 @@ fn a_device_sees_what_workers_write_and_nothing_is_left_registered() {
             "what a device sees was not tested, since the kernel does not pin for this process: {entry:?}"
         );
     }
+}
+
+#[test]
+fn a_device_sees_the_values_of_a_latest_table() {
+    let scene = Scene::new("actor");
+    let said = scene.play("actor", &[]);
+    // Each value is a piece of its own: larger than a chunk, and never divided.
+    assert_eq!(said, ["32768 bytes in 4 pieces, ReadWrite", "20 values"]);
+    assert_eq!(scene.registrations(), Some(0));
 }
 
 #[test]

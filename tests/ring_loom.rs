@@ -18,16 +18,21 @@ use std::sync::Arc;
 
 use echo::ids::{BlockIndex, BlockSeq, ClientId, LeaseToken, MemberId, Position};
 use echo::ring::claim::{Attempt, Claim, Claimer};
-use echo::ring::commit::commit;
+use echo::ring::commit::{commit, commit_newest};
 use echo::ring::control::{Control, Geometry};
+use echo::ring::hold::{let_go, take};
+use echo::ring::newest::{self, ValueWord};
 use echo::ring::ready::{self, Readiness};
 use echo::ring::record::{ClientPage, PAGE_BYTES, RecordedClaim};
 use echo::ring::space;
 use echo::ring::words::Words;
+use echo::spec::TableKind;
 use echo::sync::{AtomicU64, Ordering};
+use echo::table::action::Action;
+use echo::table::latest::Latest;
 use echo::table::ledger::Ledger;
 use echo::table::member::MemberKey;
-use echo::table::queue::{Action, Queue};
+use echo::table::queue::Queue;
 use echo::wire::message::Grant;
 use loom::thread;
 use std::time::Duration;
@@ -45,7 +50,11 @@ impl Table {
     fn create(blocks: u32) -> (Arc<Self>, Queue) {
         let geometry = Geometry::new(2, blocks, 1, 1).unwrap();
         let control = Arc::new(Control::create(Words::heap(geometry.control_bytes()), geometry).unwrap());
-        let ledger = Ledger::create(Words::heap(Ledger::bytes(&geometry)), geometry);
+        let ledger = Ledger::create(
+            Words::heap(Ledger::bytes(&geometry, TableKind::Queue)),
+            geometry,
+            TableKind::Queue,
+        );
         let mut token = 0u8;
         let tokens = Box::new(move || {
             token += 1;
@@ -230,7 +239,7 @@ fn a_worker_that_dies(death: Death) {
         dying.join().unwrap();
         // Reclaim runs beside the living worker and the reader.
         assert!(queue.detach(key(1), &mut Vec::new()));
-        while queue.orphaned_claims() > 0 {
+        while queue.intake().orphaned_claims() > 0 {
             thread::yield_now();
             queue.settle_orphans();
         }
@@ -240,7 +249,7 @@ fn a_worker_that_dies(death: Death) {
         assert_eq!(seen, if death.has_committed() { [1, 2] } else { [2, 3] });
         let block = BlockIndex::new(0, 1).unwrap();
         assert_eq!(queue.granted_blocks().next().map(|(seq, at, _)| (seq, at)), Some((BlockSeq(0), block)));
-        assert_eq!(queue.samples().pending, 2);
+        assert_eq!(queue.intake().samples().pending, 2);
     });
 }
 
@@ -267,4 +276,159 @@ fn a_worker_dies_between_its_commit_and_the_completion() {
 #[test]
 fn a_worker_dies_with_its_record_left() {
     a_worker_that_dies(Death::Completed);
+}
+
+/// A latest table of two blocks, and the bytes of its slots.
+struct LatestTable {
+    control: Arc<Control>,
+    bytes: Vec<AtomicU64>,
+}
+
+impl LatestTable {
+    const BLOCKS: u32 = 2;
+
+    fn create() -> (Arc<Self>, Latest) {
+        let geometry = Geometry::new(1, Self::BLOCKS, 1, 1).unwrap();
+        let control = Arc::new(Control::create(Words::heap(geometry.control_bytes()), geometry).unwrap());
+        let kind = TableKind::Latest;
+        let ledger = Ledger::create(Words::heap(Ledger::bytes(&geometry, kind)), geometry, kind);
+        let latest = Latest::create(control.clone(), ledger, Self::BLOCKS);
+        let bytes = (0..Self::BLOCKS).map(|_| AtomicU64::new(0)).collect();
+        (Arc::new(Self { control, bytes }), latest)
+    }
+
+    /// Claims room for the next value, sleeping while there is none, and writes the value: its version.
+    fn write(&self, claimer: &mut Claimer, page: &ClientPage) -> Claim {
+        loop {
+            match claimer.try_claim(&self.control, page.record(0).unwrap(), 1).unwrap() {
+                Attempt::Claimed(claim) => {
+                    self.bytes[claim.block.index()].store(claim.seq.0 + 1, Ordering::Relaxed);
+                    return claim;
+                }
+                Attempt::Full(seen) | Attempt::Closed(seen) => space::sleep(&self.control, seen, FOREVER),
+            }
+        }
+    }
+
+    fn publish(&self, claimer: &mut Claimer, page: &ClientPage) {
+        let claim = self.write(claimer, page);
+        commit_newest(&self.control, page.record(0).unwrap(), &claim).unwrap();
+    }
+
+    /// Takes a value that is newer, reads it, and lets it go.
+    fn read(&self, page: &ClientPage, than: u64) -> Option<u64> {
+        let line = page.holds(0).unwrap();
+        let value = take(&self.control, Self::BLOCKS, line, 0, than).unwrap()?;
+        let read = self.bytes[value.block.index()].load(Ordering::Relaxed);
+        assert_eq!(read, value.version(), "the value changed while it was held");
+        let_go(line, 0);
+        Some(value.version())
+    }
+}
+
+/// The block of a value that a reader holds does not go round. Without either fence of `hold` this finds a value that
+/// changed: the reader's hold and the writer's next value can both be missed.
+#[test]
+fn a_value_does_not_change_while_it_is_held() {
+    explore(3, || {
+        let (table, mut latest) = LatestTable::create();
+        let (writes, reads) = (page(), page());
+        latest.attach_writer(key(1), writes.clone(), 0).unwrap();
+        latest.attach_reader(key(2), reads.clone(), 0, &mut Vec::new()).unwrap();
+        let mut claimer = Claimer::new(LatestTable::BLOCKS);
+        table.publish(&mut claimer, &writes);
+        let reader = {
+            let table = table.clone();
+            thread::spawn(move || table.read(&reads, 0))
+        };
+        // The writer and the daemon in turn: what they say to each other is explored above.
+        table.publish(&mut claimer, &writes);
+        latest.need_space(key(1), &mut Vec::new()).unwrap();
+        let (cursor, limit) = latest.intake().cursor_and_limit();
+        if cursor < limit {
+            // Over the first value, unless that is held.
+            table.publish(&mut claimer, &writes);
+        }
+        assert!(reader.join().unwrap().is_some());
+        assert_eq!(latest.intake().poison(), None);
+    });
+}
+
+/// What a publisher still does before it vanishes.
+#[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
+enum Publishing {
+    Commits,
+    Completes,
+    SaysSo,
+    Wakes,
+}
+
+fn a_publisher_that_dies(last: Publishing) {
+    explore(3, move || {
+        let (table, mut latest) = LatestTable::create();
+        let (writes, reads) = (page(), page());
+        latest.attach_writer(key(1), writes.clone(), 0).unwrap();
+        latest.attach_reader(key(2), reads.clone(), 0, &mut Vec::new()).unwrap();
+        let dying = {
+            let table = table.clone();
+            thread::spawn(move || {
+                let claim = table.write(&mut Claimer::new(LatestTable::BLOCKS), &writes);
+                let control = &table.control;
+                let word = control.commits(claim.block, 0);
+                word.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).unwrap();
+                if last >= Publishing::Completes {
+                    ready::complete(control, claim.block, claim.seq);
+                }
+                let value = ValueWord { seq: claim.seq, block: claim.block };
+                match last {
+                    Publishing::Wakes => newest::publish(control, value),
+                    Publishing::SaysSo => {
+                        let said = control.newest().compare_exchange(
+                            0,
+                            value.encode(),
+                            Ordering::AcqRel,
+                            Ordering::Relaxed,
+                        );
+                        said.unwrap();
+                    }
+                    Publishing::Commits | Publishing::Completes => {}
+                }
+            })
+        };
+        let reader = {
+            let table = table.clone();
+            thread::spawn(move || {
+                loop {
+                    let seen = newest::load(&table.control);
+                    match table.read(&reads, 0) {
+                        Some(version) => return version,
+                        None => newest::sleep(&table.control, seen, FOREVER),
+                    }
+                }
+            })
+        };
+        dying.join().unwrap();
+        assert!(latest.detach(key(1)));
+        assert_eq!(reader.join().unwrap(), 1);
+    });
+}
+
+#[test]
+fn a_publisher_dies_between_its_commit_and_the_completion() {
+    a_publisher_that_dies(Publishing::Commits);
+}
+
+#[test]
+fn a_publisher_dies_before_it_says_that_its_value_is_the_newest() {
+    a_publisher_that_dies(Publishing::Completes);
+}
+
+#[test]
+fn a_publisher_dies_before_it_wakes() {
+    a_publisher_that_dies(Publishing::SaysSo);
+}
+
+#[test]
+fn a_publisher_dies_with_its_record_left() {
+    a_publisher_that_dies(Publishing::Wakes);
 }

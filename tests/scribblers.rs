@@ -109,7 +109,7 @@ fn scribble(seed: u64) {
             (0 | 2, 4..=8) => overwrite_one(&mut random, &table.control),
             // A word of those that are used all the time.
             (3, 4..=8) => {
-                let word = table.control.u64([128, 256, 264, 384, 392][random.usize(0..5)]);
+                let word = table.control.u64([128, 256, 264, 512, 520][random.usize(0..5)]);
                 word.store(value(&mut random, word.load(Ordering::Relaxed)), Ordering::Relaxed);
             }
             (_, 9..=12) => {
@@ -230,7 +230,7 @@ fn each_word_that_only_the_daemon_writes_is_missed_by_its_name() {
     let daemon = Daemon::start();
     let client = daemon.client();
     let geometry = echo::ring::control::Geometry::of(&numbers(TABLE, 5, 4)).unwrap();
-    let fill = 384 + 16 * geometry.refill_len() as usize;
+    let fill = 512 + 16 * geometry.refill_len() as usize;
     let ready = (fill + 4 * geometry.fill_len() as usize).next_multiple_of(64);
     for (at, value, name) in [
         (0, 1, "the header"),
@@ -239,7 +239,7 @@ fn each_word_that_only_the_daemon_writes_is_missed_by_its_name() {
         (128, 1 << 40, "the cursor is 1099511627776"),
         (256, u64::MAX, "the limit is"),
         (256, 0, "the limit is 0"),
-        (384, 77, "refill entry 0 holds 77"),
+        (512, 77, "refill entry 0 holds 77"),
         (fill, u64::MAX, "the fill ring says that batch 0"),
         (ready, 0, "the state of block 0"),
         (ready, u64::MAX, "the state of block 0"),

@@ -80,7 +80,7 @@ impl Batch {
         // lease comes back, which takes `self`. (One that does not can spoil its own table; see the limits of
         // trust in the documentation.)
         let bytes = unsafe { std::slice::from_raw_parts(start, bytes) };
-        ArrayView { spec: &table.spec.arrays[array], samples: self.len(), bytes }
+        ArrayView::new(&table.spec.arrays[array], Some(self.len()), bytes)
     }
 
     /// The array of that path, if the table has it.
@@ -102,15 +102,20 @@ impl fmt::Debug for Batch {
     }
 }
 
-/// One array of a batch: contiguous, samples first.
+/// One array of a batch or of a value: contiguous, and of a batch samples first.
 #[derive(Clone, Copy)]
 pub struct ArrayView<'a> {
     spec: &'a ArraySpec,
-    samples: usize,
+    /// None of a value, which is one and has no axis for it.
+    samples: Option<usize>,
     bytes: &'a [u8],
 }
 
 impl<'a> ArrayView<'a> {
+    pub(crate) const fn new(spec: &'a ArraySpec, samples: Option<usize>, bytes: &'a [u8]) -> Self {
+        Self { spec, samples, bytes }
+    }
+
     /// Its path in the pytree.
     pub fn path(&self) -> &'a str {
         &self.spec.path
@@ -121,9 +126,13 @@ impl<'a> ArrayView<'a> {
         self.spec.dtype
     }
 
-    /// Its shape: the number of samples, then the shape of one.
+    /// Its shape: of a batch the number of samples, then the shape of one.
     pub fn shape(&self) -> Vec<u64> {
-        [self.samples as u64].into_iter().chain(self.spec.shape.iter().copied()).collect()
+        self.samples
+            .map(|samples| samples as u64)
+            .into_iter()
+            .chain(self.spec.shape.iter().copied())
+            .collect()
     }
 
     /// All of it, as bytes.

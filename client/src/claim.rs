@@ -35,6 +35,11 @@ impl<'a> Claim<'a> {
         self.claimed.length as usize
     }
 
+    /// The first sample's number in the table.
+    pub(crate) const fn first_position(&self) -> u64 {
+        self.claimed.position.0
+    }
+
     /// The bytes of one array, of all samples in a row. What is in them is left over from before.
     ///
     /// # Panics

@@ -10,13 +10,15 @@ use echo::spec::{ArraySpec, TableSpec};
 use echo::table::store::Rights;
 use echo::wire::codec;
 use echo::wire::message::{
-    Answer, Attachment, BEING_MADE, Call, ClientRow, LeaseRow, Refusal, RefusalKind, TableDetails, TableRow,
-    Wait,
+    Answer, Attachment, BEING_MADE, Call, ClientRow, LeasePlace, LeaseRow, Refusal, RefusalKind,
+    TableDetails, TableRow, Wait,
 };
 use echo::wire::socket::SocketError;
 
 use crate::connection::{Answered, Connection, Wanted, connect};
 use crate::inbox::Inbox;
+use crate::latest::{LatestOptions, LatestReader};
+use crate::publisher::Publisher;
 use crate::reader::{Reader, ReaderOptions};
 use crate::table::Table;
 use crate::writer::Writer;
@@ -212,6 +214,35 @@ impl Client {
         Ok(Reader::new(self.connection.clone(), table, &attachment, inbox, options))
     }
 
+    /// The right to publish values of a latest table, of which there is one at a time. If `arrays` is given it must be what
+    /// the table's values are.
+    ///
+    /// # Errors
+    /// If there is no such table, it is of another kind, its arrays are others, it has its publisher (the error names it),
+    /// it has ended, or its access list does not allow it.
+    pub fn attach_publisher(&self, table: &str, arrays: Option<&[ArraySpec]>) -> Result<Publisher> {
+        let call = Call::AttachPublisher { table: table.into(), arrays: arrays.map(<[_]>::to_vec) };
+        let (table, attachment, inbox) = self.attach(call, Rights::Write)?;
+        Writer::new(self.connection.clone(), table, &attachment, inbox).map(Publisher::new)
+    }
+
+    /// The right to take the newest value of a latest table. If `arrays` is given it must be what the table's values are.
+    ///
+    /// # Errors
+    /// If there is no such table, it is of another kind, its arrays are others, or its access list does not allow it.
+    pub fn attach_latest(
+        &self,
+        table: &str,
+        arrays: Option<&[ArraySpec]>,
+        options: LatestOptions,
+    ) -> Result<LatestReader> {
+        let (arrays, pin) = (arrays.map(<[_]>::to_vec), options.registrable);
+        let call = Call::AttachLatest { table: table.into(), arrays, pin };
+        let rights = if pin { Rights::Pin } else { Rights::Read };
+        let (table, attachment, inbox) = self.attach(call, rights)?;
+        LatestReader::new(self.connection.clone(), table, &attachment, inbox, options)
+    }
+
     fn attach(&self, call: Call, rights: Rights) -> Result<(Table, Attachment, Arc<Inbox>)> {
         let answered = self.connection.call(call, self.connection.timeout())?;
         let Answered { answer: Answer::Attached(attachment), descriptors, inbox: Some(inbox) } = answered
@@ -291,15 +322,21 @@ impl Client {
         }
     }
 
-    /// The batches that readers hold, of one table or of all; in the order in which the tables were made, and each
-    /// table's in the order of its batches.
+    /// The batches and values that readers hold, of one table or of all; in the order in which the tables were made, and
+    /// each table's in the order of its batches.
     ///
     /// # Errors
     /// If there is no such table.
     pub fn list_leases(&self, table: Option<&str>) -> Result<Vec<LeaseRow>> {
         let mut all: Vec<LeaseRow> = Vec::new();
         loop {
-            let after = all.last().map(|row| (row.table, row.seq));
+            let place = |row: &LeaseRow| LeasePlace {
+                table: row.table,
+                seq: row.seq,
+                client: row.client,
+                member: row.member,
+            };
+            let after = all.last().map(place);
             match self.call(Call::ListLeases { table: table.map(str::to_owned), after })? {
                 Answer::Leases { rows, more } => {
                     let ends = !more || rows.is_empty();

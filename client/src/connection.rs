@@ -15,6 +15,7 @@ use echo::ids::{LeaseToken, MemberId};
 use echo::memory::fork::Birthplace;
 use echo::memory::memfd::Sealed;
 use echo::memory::{Access, Mapping};
+use echo::ring::hold::HoldLine;
 use echo::ring::record::{ClientPage, Record};
 use echo::ring::words::Words;
 use echo::wire::codec;
@@ -144,6 +145,12 @@ impl Connection {
         self.page.record(index)
     }
 
+    /// The line in the client page of a reader of a latest table.
+    #[inline]
+    pub(crate) fn holds(&self, index: u32) -> Option<HoldLine<'_>> {
+        self.page.holds(index)
+    }
+
     /// Asks for something and waits for the answer; a refusal is an error.
     pub(crate) fn call(&self, call: Call, timeout: Duration) -> Result<Answered> {
         self.call_while(call, timeout, None)
@@ -208,6 +215,24 @@ impl Connection {
     /// Asks for something whose answer says nothing.
     pub(crate) fn tell(&self, call: Call) -> Result<()> {
         self.send_call(call, false).map(drop)
+    }
+
+    /// Asks for something whose answer says nothing, and that need not be asked: not if it cannot be sent at once.
+    pub(crate) fn hint(&self, call: Call) {
+        if self.is_elsewhere() {
+            return;
+        }
+        let id = {
+            let mut state = self.shared.state();
+            if state.gone.is_some() {
+                return;
+            }
+            state.next_call()
+        };
+        if let Ok(bytes) = codec::encode_request(&Request::Call { id, call }) {
+            // One whom nobody hears learns of that elsewhere.
+            let _ = socket::send(self.shared.socket.as_fd(), &bytes, &[]);
+        }
     }
 
     /// Sends a call, and keeps a place for its answer before that can come.

@@ -7,6 +7,7 @@ use echo::host_pinning::PinError;
 use echo::memory::MemoryError;
 use echo::ring::claim::ClaimError;
 use echo::ring::commit::CommitError;
+use echo::ring::hold::HoldError;
 use echo::spec::DType;
 use echo::wire::codec::CodecError;
 use echo::wire::message::{
@@ -54,6 +55,12 @@ pub enum Error {
     Announced(String),
     #[error("the table's memory is spoilt")]
     Claim(#[from] ClaimError),
+    #[error("the table's memory is spoilt")]
+    Hold(#[from] HoldError),
+    #[error(
+        "this reader holds {held} different values, which is the most: drop one, or attach another reader"
+    )]
+    TooManyHeld { held: usize },
     #[error("the sample could not be committed")]
     Commit(#[from] CommitError),
     #[error("the message cannot be sent")]

@@ -38,6 +38,31 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
+//! What every worker wants the newest of, such as the weights of a policy, is in a latest table: one publishes, all take it
+//! where it lies.
+//!
+//! ```no_run
+//! use echo_client::{ArraySpec, Client, DType, TableSpec};
+//!
+//! let client = Client::connect_default()?;
+//! let arrays = vec![ArraySpec::new("weights", DType::F32, [10_000_000])];
+//! client.create_table(&TableSpec::latest("policy", arrays))?;
+//! let mut publisher = client.attach_publisher("policy", None)?;
+//! let mut claim = publisher.claim()?;
+//! claim.array_mut_as::<f32>(0)?.fill(0.5);
+//! claim.publish()?;
+//!
+//! let reader = client.attach_latest("policy", None, Default::default())?; // in each worker
+//! let mut version = 0;
+//! if let Some(value) = reader.newer_than(version)? {
+//!     let weights: &[f32] = value.array(0).as_slice()?;
+//!     println!("version {} begins with {}", value.version(), weights[0]);
+//!     version = value.version();
+//! } // dropping the value lets its room be written again
+//! # let _ = version;
+//! # Ok::<(), echo_client::Error>(())
+//! ```
+//!
 //! Everything is blocking and made of plain threads; nothing here installs a signal handler. On a sample's way
 //! there is no system call and no lock: a worker claims positions, copies and commits by atomics in shared
 //! memory, and a batch that is complete costs its trainer a few loads. Every wait has a deadline, can be
@@ -45,8 +70,9 @@
 //! stays readable. A forked child can use nothing that its parent made: every call says [`Error::Forked`], and
 //! the bytes of a claim or a batch are not handed out there.
 //!
-//! Reading order: [`Client`], then a sample's way: `writer`, `claim`, `reader`, `batch`; beneath them `table`
-//! (what is mapped), `wait`, `inbox` (what one member was told), `connection` (the socket and its thread).
+//! Reading order: [`Client`], then a sample's way: `writer`, `claim`, `reader`, `batch`, and a value's: `publisher`,
+//! `latest`; beneath them `member` and `table` (what is mapped), `wait`, `inbox` (what one member was told), `connection` (the
+//! socket and its thread).
 
 mod batch;
 mod claim;
@@ -55,7 +81,10 @@ mod connection;
 mod element;
 mod error;
 mod inbox;
+mod latest;
+mod member;
 mod pinning;
+mod publisher;
 mod reader;
 mod search;
 mod status;
@@ -69,12 +98,15 @@ pub use client::{Client, ConnectOptions, CreatedTable};
 pub use echo::access::{AccessList, Role, Roles, Rule, RuleError, Who};
 pub use echo::host_pinning;
 pub use echo::ring::buf::Pinned;
-pub use echo::spec::{ArraySpec, DType, HugePages, Pin, TableSpec};
+pub use echo::ring::hold::HOLDS;
+pub use echo::spec::{ArraySpec, DType, HugePages, Pin, TableKind, TableSpec, VALUES};
 pub use echo::wire::message;
 pub use element::Element;
 pub use error::Error;
 pub use inbox::Canceller;
+pub use latest::{LatestOptions, LatestReader, Value};
 pub use pinning::PinOptions;
+pub use publisher::{Publisher, ValueClaim};
 pub use reader::{Reader, ReaderOptions, wait_any};
 pub use search::{SOCKET_VARIABLE, SocketPlace, SocketSource, search, socket_places};
 pub use status::status;

@@ -10,7 +10,9 @@ use echo::ring::buf::{Pinned, Pinning};
 use echo::wire::message::PinReport;
 
 use crate::connection::Wanted;
-use crate::reader::{Attached, Reader};
+use crate::latest::LatestReader;
+use crate::member::Member;
+use crate::reader::Reader;
 use crate::{Error, Result};
 
 /// How much longer than a call a turn may be waited for, for each GiB of the table: registering one takes a second at
@@ -80,11 +82,21 @@ impl Reader {
     /// [`Error::TimedOut`] if other readers have the turn for too long, [`Error::Cancelled`], [`Error::Gone`],
     /// [`Error::Forked`].
     pub fn pin_host_memory(&self, options: &PinOptions) -> Result<Pinned> {
-        self.attached.pin_host_memory(options)
+        self.attached.member.pin_host_memory(options)
     }
 }
 
-impl Attached {
+impl LatestReader {
+    /// As [`Reader::pin_host_memory`], until the reader and its last value are gone.
+    ///
+    /// # Errors
+    /// As that.
+    pub fn pin_host_memory(&self, options: &PinOptions) -> Result<Pinned> {
+        self.taking.member.pin_host_memory(options)
+    }
+}
+
+impl Member {
     fn pin_host_memory(&self, options: &PinOptions) -> Result<Pinned> {
         // In a child CUDA is of no use, and the mapping is not there.
         if self.is_elsewhere() {
@@ -124,18 +136,18 @@ impl Attached {
 
 /// It is this reader's turn. However it ends, the others are told.
 struct Turn<'a> {
-    attached: &'a Attached,
+    member: &'a Member,
 }
 
 impl<'a> Turn<'a> {
-    fn of(attached: &'a Attached, patience: Duration, wanted: Option<&Wanted<'_>>) -> Result<Self> {
-        attached.connection.begin_pin(attached.member, patience, wanted)?;
-        Ok(Self { attached })
+    fn of(member: &'a Member, patience: Duration, wanted: Option<&Wanted<'_>>) -> Result<Self> {
+        member.connection.begin_pin(member.id, patience, wanted)?;
+        Ok(Self { member })
     }
 
     /// Something is registered.
     fn end_with(self, report: PinReport) {
-        self.attached.connection.end_pin(self.attached.member, report);
+        self.member.connection.end_pin(self.member.id, report);
         std::mem::forget(self);
     }
 }
@@ -143,7 +155,7 @@ impl<'a> Turn<'a> {
 impl Drop for Turn<'_> {
     /// Nothing more is registered than before.
     fn drop(&mut self) {
-        self.attached.connection.end_turn(self.attached.member);
+        self.member.connection.end_turn(self.member.id);
     }
 }
 

@@ -8,7 +8,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use echo::ids::{BlockIndex, BlockSeq, LeaseToken, MemberId};
+use echo::ids::{BlockIndex, BlockSeq, LeaseToken};
 use echo::ring::ready::{self, Readiness};
 use echo::spec::TableSpec;
 use echo::sync::MAX_WORDS;
@@ -17,6 +17,7 @@ use echo::wire::message::Attachment;
 use crate::batch::Batch;
 use crate::connection::Connection;
 use crate::inbox::{Canceller, Inbox, InboxState};
+use crate::member::Member;
 use crate::table::Table;
 use crate::wait::{Watched, deadline_in, wait};
 use crate::{Error, Result};
@@ -61,15 +62,10 @@ pub struct Reader {
     waits: u64,
 }
 
-/// What batches keep alive. It is unmapped, and then detached, when the last of them is gone.
+/// What batches keep alive.
 pub(crate) struct Attached {
-    table: Option<Table>,
-    pub(crate) connection: Arc<Connection>,
-    pub(crate) member: MemberId,
-    inbox: Arc<Inbox>,
+    pub(crate) member: Member,
     given_back: Mutex<Option<Instant>>,
-    /// Held by the thread that page-locks.
-    pub(crate) pinning: Mutex<()>,
     /// How many batches can be granted to it at a time.
     depth: u32,
     /// How many that come back in quick succession are told of together: half of what it can have.
@@ -94,22 +90,14 @@ impl Reader {
         options: ReaderOptions,
     ) -> Self {
         let depth = u32::from(options.prefetch).min(table.blocks);
-        let attached = Attached {
-            table: Some(table),
-            connection,
-            member: attachment.member,
-            inbox,
-            given_back: Mutex::default(),
-            pinning: Mutex::default(),
-            depth,
-            enough: depth as usize / 2,
-        };
+        let member = Member::new(connection, table, attachment, inbox);
+        let attached = Attached { member, given_back: Mutex::default(), depth, enough: depth as usize / 2 };
         Self { attached: Arc::new(attached), poll: options.poll, waits: 0 }
     }
 
     /// The table's spec.
     pub fn spec(&self) -> &TableSpec {
-        &self.attached.table().spec
+        self.attached.member.spec()
     }
 
     /// How many batches can be granted to it at a time.
@@ -130,7 +118,7 @@ impl Reader {
 
     /// Ends a wait from another thread.
     pub fn canceller(&self) -> Canceller {
-        Canceller { inbox: self.attached.inbox.clone() }
+        Canceller { inbox: self.attached.member.inbox.clone() }
     }
 
     /// The next batch, waiting for it at most so long.
@@ -142,7 +130,7 @@ impl Reader {
         let deadline = deadline_in(timeout);
         loop {
             // Loaded before the look: see `inbox`.
-            let signal = self.attached.inbox.signal_word(self.attached.inbox.observe());
+            let signal = self.attached.member.inbox.signal_word(self.attached.member.inbox.observe());
             let look = match self.attached.look()? {
                 Look::Batch(batch) => return Ok(batch),
                 other => other,
@@ -184,7 +172,7 @@ pub fn wait_any(readers: &[&Reader], timeout: Duration) -> Result<usize> {
         let mut words = Vec::with_capacity(readers.len() * 2);
         for (i, reader) in readers.iter().enumerate() {
             let attached = &reader.attached;
-            words.push(attached.inbox.signal_word(attached.inbox.observe()));
+            words.push(attached.member.inbox.signal_word(attached.member.inbox.observe()));
             match attached.peek() {
                 Ok(Peek::Complete) => return Ok(i),
                 Ok(Peek::Filling(block, word)) => words.push(attached.state_word(block, word)),
@@ -217,11 +205,11 @@ enum Peek {
 
 impl Attached {
     pub(crate) fn is_elsewhere(&self) -> bool {
-        self.connection.is_elsewhere()
+        self.member.is_elsewhere()
     }
 
     pub(crate) fn table(&self) -> &Table {
-        self.table.as_ref().expect("mapped until it is dropped")
+        self.member.table()
     }
 
     fn state_word(&self, block: BlockIndex, word: u64) -> Watched<'_> {
@@ -254,7 +242,7 @@ impl Attached {
 
     fn inbox_state(&self) -> Result<std::sync::MutexGuard<'_, InboxState>> {
         // Before the lock: in a child, another thread of the parent may hold it for ever.
-        if self.connection.is_elsewhere() { Err(Error::Forked) } else { Ok(self.inbox.state()) }
+        if self.is_elsewhere() { Err(Error::Forked) } else { Ok(self.member.inbox.state()) }
     }
 
     /// The first grant that will come to something, and how far it is.
@@ -278,10 +266,10 @@ impl Attached {
     /// What has to be done, or makes waiting pointless, when there is no batch.
     fn before_waiting(&self) -> Result<()> {
         self.flush(1);
-        if self.inbox.take_cancelled() {
+        if self.member.inbox.take_cancelled() {
             return Err(Error::Cancelled);
         }
-        let told = self.inbox.state();
+        let told = self.member.inbox.state();
         if told.grants.is_empty()
             && let Some((reason, _)) = told.ended
         {
@@ -295,10 +283,10 @@ impl Attached {
 
     /// A batch is given back.
     pub(crate) fn give_back(&self, token: LeaseToken) {
-        if self.connection.is_elsewhere() {
+        if self.is_elsewhere() {
             return;
         }
-        self.inbox.state().returned.push(token);
+        self.member.inbox.state().returned.push(token);
         self.flush(if self.is_quick() { self.enough } else { 1 });
     }
 
@@ -313,20 +301,19 @@ impl Attached {
 
     /// Tells which batches came back, once they are so many.
     fn flush(&self, enough: usize) {
-        self.connection.tell_returned(self.member, &self.inbox, enough);
+        let Member { connection, id, inbox, .. } = &self.member;
+        connection.tell_returned(*id, inbox, enough);
     }
 }
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        if self.connection.is_elsewhere() {
+        if self.is_elsewhere() {
             return;
         }
         // Before the detach, by which others would get them once more. One who cannot be told is gone.
-        let returned = std::mem::take(&mut self.inbox.state().returned);
-        let _ = self.connection.release(self.member, returned);
-        // First unmapped, then said.
-        self.table = None;
-        self.connection.detach(self.member);
+        let Member { connection, id, inbox, .. } = &self.member;
+        let returned = std::mem::take(&mut inbox.state().returned);
+        let _ = connection.release(*id, returned);
     }
 }

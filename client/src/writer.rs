@@ -4,31 +4,37 @@
 //! claim ──▶ write each array ──▶ commit          no system call, no lock, no allocation
 //!   └─ no room: sleep on `space` and on the inbox, until room, an end, a cancel or the deadline
 //! ```
+//!
+//! A latest table is written by the same steps ([`publisher`](crate::Publisher)), with two differences. What was claimed and
+//! not committed stays this writer's, and is what it claims next: there is nobody else to whom it could be offered, and
+//! values are published in the order in which they were claimed. And room comes when the daemon looks which values nobody
+//! holds, so it is told where that is wanted.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use echo::ids::MemberId;
 use echo::ring::claim::{Attempt, Claim as Claimed, Claimer};
-use echo::ring::commit::commit;
+use echo::ring::commit::{commit, commit_newest};
 use echo::ring::record::{Record, RecordedClaim};
 use echo::ring::space;
-use echo::spec::TableSpec;
+use echo::spec::{TableKind, TableSpec};
 use echo::sync::{Ordering, expect_write};
 use echo::wire::message::{Attachment, Call};
 
 use crate::claim::{Claim, ClaimAside};
 use crate::connection::Connection;
 use crate::inbox::{Canceller, Inbox};
+use crate::member::Member;
 use crate::table::Table;
 use crate::wait::{Watched, deadline_in, wait};
 use crate::{Error, Result};
 
 /// The right to write samples into a table. One claim at a time: attach a writer for each thread that writes.
 pub struct Writer {
-    attached: Attached,
+    member: Member,
+    record: u32,
     claimer: Claimer,
-    inbox: Arc<Inbox>,
     timeout: Duration,
     poll: Duration,
     committed: u64,
@@ -36,32 +42,17 @@ pub struct Writer {
     wakes: u64,
     /// A claim that was given up, until the daemon has taken it over.
     dropping: bool,
+    /// Of a latest table.
+    latest: Option<Publishing>,
 }
 
-/// What is unmapped, and then detached, when the writer is gone.
-struct Attached {
-    table: Option<Table>,
-    connection: Arc<Connection>,
-    member: MemberId,
-    record: u32,
-}
-
-impl Attached {
-    fn table(&self) -> &Table {
-        self.table.as_ref().expect("mapped until it is dropped")
-    }
-
-    fn record(&self) -> Record<'_> {
-        self.connection.record(self.record).expect("checked when it was attached")
-    }
-}
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        // First unmapped, then said.
-        self.table = None;
-        self.connection.detach(self.member);
-    }
+/// What a writer of a latest table knows beside.
+#[derive(Default)]
+struct Publishing {
+    /// What is claimed and not committed.
+    open: Option<Claimed>,
+    /// The version that it published last, or 0.
+    version: u64,
 }
 
 impl Writer {
@@ -71,19 +62,35 @@ impl Writer {
         attachment: &Attachment,
         inbox: Arc<Inbox>,
     ) -> Result<Self> {
-        let (member, record) = (attachment.member, attachment.record);
-        let attached = Attached { table: Some(table), connection, member, record };
-        if attached.connection.record(record).is_none() {
+        let member = Member::new(connection, table, attachment, inbox);
+        let record = attachment.record;
+        if member.connection.record(record).is_none() {
             return Err(Error::Announced(format!("record {record} is none of the client page's")));
         }
-        let (claimer, timeout) = (Claimer::new(attached.table().blocks), attached.connection.timeout());
+        let (claimer, timeout) = (Claimer::new(member.table().blocks), member.connection.timeout());
+        let latest = (member.spec().kind == TableKind::Latest).then(Publishing::default);
         let (poll, dropping) = (Duration::ZERO, false);
-        Ok(Self { attached, claimer, inbox, timeout, poll, committed: 0, waits: 0, wakes: 0, dropping })
+        Ok(Self {
+            member,
+            record,
+            claimer,
+            timeout,
+            poll,
+            committed: 0,
+            waits: 0,
+            wakes: 0,
+            dropping,
+            latest,
+        })
+    }
+
+    fn record(&self) -> Record<'_> {
+        self.member.connection.record(self.record).expect("checked when it was attached")
     }
 
     /// The table's spec.
     pub fn spec(&self) -> &TableSpec {
-        &self.attached.table().spec
+        self.member.spec()
     }
 
     /// How long a call may wait for room. The connection's timeout, unless it is set here.
@@ -113,7 +120,7 @@ impl Writer {
 
     /// Ends a wait from another thread.
     pub fn canceller(&self) -> Canceller {
-        Canceller { inbox: self.inbox.clone() }
+        Canceller { inbox: self.member.inbox.clone() }
     }
 
     /// Writes one sample: the bytes of each array, in the order of the spec. When this returns, the sample will
@@ -174,9 +181,9 @@ impl Writer {
 
     /// Takes up a claim that was put aside. None if it is another writer's, or is not open any more.
     pub fn resume(&mut self, aside: ClaimAside) -> Option<Claim<'_>> {
-        let open = RecordedClaim::decode(self.attached.record().claim().load(Ordering::Relaxed));
+        let open = RecordedClaim::decode(self.record().claim().load(Ordering::Relaxed));
         let is_open = open.is_some_and(|open| open.position == aside.claimed.position && !open.dropped);
-        (self.attached.member == aside.member && is_open).then(|| Claim::new(self, aside.claimed))
+        (self.member.id == aside.member && is_open).then(|| Claim::new(self, aside.claimed))
     }
 
     /// Says that this writer commits no more samples. When every writer of the table has said so, what is left
@@ -194,12 +201,12 @@ impl Writer {
     /// # Errors
     /// As [`Writer::finish`].
     pub fn say_finished(&self) -> Result<()> {
-        let call = Call::FinishWriter { member: self.attached.member };
-        self.attached.connection.call(call, self.attached.connection.timeout()).map(drop)
+        let call = Call::FinishWriter { member: self.member.id };
+        self.member.connection.call(call, self.member.connection.timeout()).map(drop)
     }
 
     fn check(&self, n: usize, samples: &[&[u8]]) -> Result<()> {
-        let table = self.attached.table();
+        let table = self.member.table();
         let arrays = table.arrays.arrays();
         if samples.len() != arrays {
             return Err(Error::Arrays { expected: arrays, got: samples.len() });
@@ -248,7 +255,7 @@ impl Writer {
 
     /// Copies samples into what was claimed, and commits them.
     fn fill(&mut self, claimed: &Claimed, done: usize, samples: &[&[u8]]) -> Result<usize> {
-        let (table, length) = (self.attached.table(), claimed.length as usize);
+        let (table, length) = (self.member.table(), claimed.length as usize);
         let first = table.slot(claimed.first_slot(&table.control));
         for (i, bytes) in samples.iter().enumerate() {
             let (target, size) = table.arrays.range_ptr(i, first, claimed.length);
@@ -267,7 +274,7 @@ impl Writer {
     fn expect_bytes(&self, claimed: &Claimed) {
         /// Arrays for which that is worth it: a core has so many lines on their way.
         const FEW: usize = 8;
-        let table = self.attached.table();
+        let table = self.member.table();
         let first = table.slot(claimed.first_slot(&table.control));
         for array in 0..table.arrays.arrays().min(FEW) {
             let (target, size) = table.arrays.range_ptr(array, first, claimed.length);
@@ -279,10 +286,15 @@ impl Writer {
 
     /// One attempt to claim, without waiting.
     fn attempt(&mut self, wanted: u32) -> Result<Attempt> {
-        if self.attached.connection.is_elsewhere() {
+        if self.member.connection.is_elsewhere() {
             return Err(Error::Forked);
         }
-        let (table, record) = (self.attached.table(), self.attached.record());
+        if let Some(open) = self.latest.as_ref().and_then(|latest| latest.open) {
+            return Ok(Attempt::Claimed(open));
+        }
+        // Not by `record`, which borrows all of the writer.
+        let record = self.member.connection.record(self.record).expect("checked when it was attached");
+        let table = self.member.table();
         if self.dropping {
             // The record is the daemon's until it has cleared it; it then offers the hole, and bumps `space`.
             let seen = space::observe(&table.control);
@@ -297,7 +309,11 @@ impl Writer {
             self.give_up(left);
             return Ok(Attempt::Full(seen));
         }
-        Ok(self.claimer.try_claim(&table.control, record, wanted)?)
+        let attempt = self.claimer.try_claim(&table.control, record, wanted)?;
+        if let (Some(latest), Attempt::Claimed(claimed)) = (&mut self.latest, attempt) {
+            latest.open = Some(claimed);
+        }
+        Ok(attempt)
     }
 
     /// Claims, waiting for room. None if there is none in time.
@@ -310,7 +326,7 @@ impl Writer {
         let deadline = timeout.and_then(|timeout| started.checked_add(timeout));
         loop {
             // Loaded before the look: see `inbox`.
-            let signal = self.inbox.observe();
+            let signal = self.member.inbox.observe();
             let space = match self.attempt(wanted)? {
                 Attempt::Claimed(claimed) => return Ok(Some(claimed)),
                 Attempt::Full(seen) | Attempt::Closed(seen) => seen,
@@ -320,56 +336,72 @@ impl Writer {
                 Some(timeout) if started.elapsed() < timeout => {}
                 _ => return Ok(None),
             }
+            if self.latest.is_some() {
+                self.ask_for_room();
+            }
             self.wait(space, signal, deadline.unwrap_or_else(|| deadline_in(Duration::MAX)));
         }
     }
 
     /// What was told that makes waiting pointless.
     fn check_told(&self) -> Result<()> {
-        if self.inbox.take_cancelled() {
+        if self.member.inbox.take_cancelled() {
             return Err(Error::Cancelled);
         }
-        let told = self.inbox.state();
-        if let Some((reason, _)) = told.ended {
-            return Err(Error::Closed { table: self.spec().name.clone(), reason });
-        }
-        match &told.gone {
-            Some(reason) => Err(Error::Gone { reason: reason.clone() }),
-            None => Ok(()),
-        }
+        self.member.check_told()
+    }
+
+    /// Lets the daemon look for room at once, and not when it would anyway.
+    fn ask_for_room(&self) {
+        self.member.connection.hint(Call::NeedSpace { member: self.member.id });
     }
 
     fn wait(&mut self, space: u32, signal: u32, deadline: Instant) {
         self.waits += 1;
-        let record = self.attached.record();
+        let record = self.record();
         // Relaxed: for people who ask what is going on.
         record.waits().store(self.waits, Ordering::Relaxed);
         record.waiting().store(1, Ordering::Relaxed);
-        let space = Watched::Half(self.attached.table().control.space(), space);
-        wait(&[space, self.inbox.signal_word(signal)], self.poll, deadline);
+        let space = Watched::Half(self.member.table().control.space(), space);
+        wait(&[space, self.member.inbox.signal_word(signal)], self.poll, deadline);
         record.waiting().store(0, Ordering::Relaxed);
     }
 
     /// Commits what was claimed and written.
     pub(crate) fn commit(&mut self, claimed: &Claimed) -> Result<()> {
-        if self.attached.connection.is_elsewhere() {
+        if self.member.connection.is_elsewhere() {
             return Err(Error::Forked);
         }
-        let record = self.attached.record();
-        let completion = commit(&self.attached.table().control, record, claimed)?;
+        let control = &self.member.table().control;
+        let record = self.record();
+        if self.latest.is_some() {
+            commit_newest(control, record, claimed)?;
+            // Room for the next one is found while that is made.
+            if control.cursor().load(Ordering::Relaxed) >= control.limit().load(Ordering::Relaxed) {
+                self.ask_for_room();
+            }
+            self.latest = Some(Publishing { open: None, version: claimed.seq.0 + 1 });
+        } else {
+            let completion = commit(control, record, claimed)?;
+            if completion.woke {
+                self.wakes += 1;
+                self.record().wakes().store(self.wakes, Ordering::Relaxed);
+            }
+        }
         self.committed += u64::from(claimed.length);
         // Relaxed: for people who ask what is going on.
-        record.committed().store(self.committed, Ordering::Relaxed);
-        if completion.woke {
-            self.wakes += 1;
-            record.wakes().store(self.wakes, Ordering::Relaxed);
-        }
+        self.record().committed().store(self.committed, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Gives up what was claimed.
+    /// Of a latest table: the version that it published last, or 0.
+    pub(crate) fn version(&self) -> u64 {
+        self.latest.as_ref().map_or(0, |latest| latest.version)
+    }
+
+    /// Gives up what was claimed, unless it is claimed again next.
     pub(crate) fn abandon(&mut self, claimed: &Claimed) {
-        if self.attached.connection.is_elsewhere() {
+        if self.member.connection.is_elsewhere() || self.latest.is_some() {
             return;
         }
         self.give_up(RecordedClaim { position: claimed.position, length: claimed.length, dropped: false });
@@ -379,23 +411,23 @@ impl Writer {
         let dropped = RecordedClaim { dropped: true, ..claim };
         // release: the daemon acquires the record. Marked before it is said: if this process dies in between,
         // the daemon finds the mark.
-        self.attached.record().claim().store(dropped.encode(), Ordering::Release);
+        self.record().claim().store(dropped.encode(), Ordering::Release);
         self.dropping = true;
         // A daemon that cannot be told finds the mark when it looks.
-        let _ = self.attached.connection.tell(Call::DropClaim { member: self.attached.member });
+        let _ = self.member.connection.tell(Call::DropClaim { member: self.member.id });
     }
 
     /// Whether this process was forked from the one that attached, in which the writer is of no use.
     #[inline]
     pub fn is_elsewhere(&self) -> bool {
-        self.attached.connection.is_elsewhere()
+        self.member.connection.is_elsewhere()
     }
 
     pub(crate) const fn member(&self) -> MemberId {
-        self.attached.member
+        self.member.id
     }
 
     pub(crate) fn table(&self) -> &Table {
-        self.attached.table()
+        self.member.table()
     }
 }

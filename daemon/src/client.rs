@@ -64,9 +64,11 @@ pub struct Messages {
 pub struct Member {
     /// Its table.
     pub table: TableId,
-    /// A writer's record in the page; a reader has none.
-    pub record: Option<u32>,
-    /// How many batches a reader may be granted ahead; none for a writer.
+    /// Whether it writes.
+    pub writes: bool,
+    /// Its line in the page, if it has one: a writer, or a reader of a latest table.
+    pub line: Option<u32>,
+    /// How many batches a reader may be granted ahead; none for others.
     pub prefetch: u16,
     /// Its detach could not be carried out yet.
     pub leaving: bool,
@@ -105,21 +107,22 @@ impl Client {
         }
     }
 
-    /// A member of that table, and a writer's record; `None` if a writer finds all of them taken.
+    /// A member of that table, with a line of the page if it wants one; `None` if all of them are taken.
     pub fn add_member(
         &mut self,
         table: TableId,
+        writes: bool,
         prefetch: u16,
-        writer: bool,
+        wants_line: bool,
     ) -> Option<(MemberId, Option<u32>)> {
-        let record = match writer {
+        let line = match wants_line {
             false => None,
-            true => Some((0..RECORDS).find(|&free| self.members.values().all(|m| m.record != Some(free)))?),
+            true => Some((0..RECORDS).find(|&free| self.members.values().all(|m| m.line != Some(free)))?),
         };
         self.last_member += 1;
-        let member = Member { table, record, prefetch, leaving: false, pinned: None };
+        let member = Member { table, writes, line, prefetch, leaving: false, pinned: None };
         self.members.insert(MemberId(self.last_member), member);
-        Some((MemberId(self.last_member), record))
+        Some((MemberId(self.last_member), line))
     }
 
     /// The member's key among those of all clients.
@@ -129,7 +132,7 @@ impl Client {
 
     /// How many write, and how many read.
     pub fn count_members(&self) -> (u32, u32) {
-        let writers = self.members.values().filter(|member| member.record.is_some()).count();
+        let writers = self.members.values().filter(|member| member.writes).count();
         (writers as u32, (self.members.len() - writers) as u32)
     }
 

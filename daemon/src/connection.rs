@@ -264,10 +264,10 @@ async fn talk(
 }
 
 /// Whether it counts as a call of its user's. What workers and trainers do all the time does not: batches that are
-/// given back, claims that are given up.
+/// given back, claims that are given up, room that is asked for.
 pub const fn is_rated(request: &Request) -> bool {
     match request {
-        Request::Call { call, .. } => !matches!(call, Call::DropClaim { .. }),
+        Request::Call { call, .. } => !matches!(call, Call::DropClaim { .. } | Call::NeedSpace { .. }),
         _ => false,
     }
 }

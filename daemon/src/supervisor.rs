@@ -18,7 +18,7 @@ use echo::peer::{Peer, ProofOfExit};
 use echo::ring::record::{PAGE_BYTES, RECORDS};
 use echo::spec::TableSpec;
 use echo::sync::AtomicU64;
-use echo::table::queue::Action;
+use echo::table::action::Action;
 use echo::table::store::{Store, StoreError};
 use echo::wire::message::{
     BUILD, EndReason, Event, Hello, LAYOUT_VERSION, PROTOCOL_MAX, PROTOCOL_MIN, RefusalKind, Refused,
@@ -36,6 +36,7 @@ use crate::outbox::{OUTBOX_BYTES, OUTBOX_MESSAGES, Outbox, Unsent};
 use crate::table::Table;
 use crate::{client_page, connection};
 
+mod attaching;
 pub(crate) mod creation;
 mod requests;
 mod turns;
@@ -151,7 +152,7 @@ impl Supervisor {
                     } else {
                         self.tick_unsettled();
                     }
-                    let busy = self.tables.values().any(|table| table.store.queue().is_unsettled());
+                    let busy = self.tables.values().any(|table| table.store.machine().is_unsettled());
                     next_tick = if busy { next_full_tick.min(Instant::now() + BUSY_TICK) } else { next_full_tick };
                     if self.is_drained() {
                         break;
@@ -163,7 +164,7 @@ impl Supervisor {
                     if self.stopped {
                         break;
                     }
-                    if self.tables.values().any(|table| table.store.queue().is_unsettled()) {
+                    if self.tables.values().any(|table| table.store.machine().is_unsettled()) {
                         next_tick = next_tick.min(Instant::now() + BUSY_TICK);
                     }
                 }
@@ -314,7 +315,7 @@ impl Supervisor {
         let members: Vec<_> = client.members.iter().map(|(&m, at)| (client.key(m), at.table)).collect();
         for (key, table_id) in members {
             if let Some(table) = self.tables.get_mut(&table_id) {
-                table.store.queue_mut().disconnect(key);
+                table.store.machine_mut().disconnect(key);
             }
             self.leave_turn(table_id, key);
         }
@@ -349,7 +350,7 @@ impl Supervisor {
         let table_id = at.table;
         if let Some(table) = self.tables.get_mut(&table_id) {
             let mut actions = Vec::new();
-            let done = table.store.queue_mut().detach(key, &mut actions);
+            let done = table.store.machine_mut().detach(key, &mut actions);
             at.leaving = !done;
             self.leave_turn(table_id, key);
             self.perform(actions);
@@ -415,7 +416,7 @@ impl Supervisor {
 
     /// Looks at the tables that wait for something to be settled.
     fn tick_unsettled(&mut self) {
-        let unsettled = self.tables.iter().filter(|(_, table)| table.store.queue().is_unsettled());
+        let unsettled = self.tables.iter().filter(|(_, table)| table.store.machine().is_unsettled());
         for id in unsettled.map(|(&id, _)| id).collect::<Vec<_>>() {
             self.tick_table(id);
         }
@@ -442,12 +443,10 @@ impl Supervisor {
 
     fn tick_table(&mut self, id: TableId) {
         let Some(table) = self.tables.get_mut(&id) else { return };
-        let was_poisoned = table.store.queue().poison().is_some();
+        let was_poisoned = table.store.machine().intake().poison().is_some();
         let mut actions = Vec::new();
         table.store.tick(&mut actions);
-        if !was_poisoned && let Some(poison) = table.store.queue().poison() {
-            warn!(table = table.name(), %poison, "table is poisoned");
-        }
+        table.warn_of_poison(was_poisoned);
         self.perform(actions);
         self.refuse_turns_if_poisoned(id);
         self.forget_if_unused(id);
@@ -456,7 +455,7 @@ impl Supervisor {
     fn close_table(&mut self, id: TableId, reason: EndReason) {
         let mut actions = Vec::new();
         if let Some(table) = self.tables.get_mut(&id) {
-            table.store.queue_mut().close(reason, &mut actions);
+            table.store.machine_mut().close(reason, &mut actions);
         }
         self.perform(actions);
         self.tick_table(id);
@@ -477,7 +476,7 @@ impl Supervisor {
 
     fn is_drained(&self) -> bool {
         let Some(until) = self.drain_until else { return false };
-        let drained = |table: &Table| table.dropped || table.store.queue().is_drained();
+        let drained = |table: &Table| table.dropped || table.store.machine().is_drained();
         if self.building.is_empty() && self.tables.values().all(drained) {
             info!("drained");
             return true;
@@ -486,7 +485,7 @@ impl Supervisor {
             return false;
         }
         for table in self.tables.values().filter(|table| !drained(table)) {
-            let pending = table.store.queue().samples().pending;
+            let pending = table.store.machine().intake().samples().pending;
             warn!(table = table.name(), pending, "not drained in time; what is pending is lost");
         }
         true

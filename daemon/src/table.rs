@@ -6,6 +6,7 @@ use echo::access::AccessList;
 use echo::table::store::Store;
 use echo::table::turn::Turn;
 use echo::table::why::Watch;
+use tracing::warn;
 
 /// A table.
 pub struct Table {
@@ -34,8 +35,15 @@ impl Table {
         &self.store.spec().name
     }
 
+    /// Says in the log if it is poisoned, and was not.
+    pub fn warn_of_poison(&self, was_poisoned: bool) {
+        if !was_poisoned && let Some(poison) = self.store.machine().intake().poison() {
+            warn!(table = self.name(), %poison, "table is poisoned");
+        }
+    }
+
     /// Looks at who waits.
     pub fn observe(&mut self, now: Duration) {
-        self.watch.observe(self.store.queue(), now);
+        self.watch.observe(self.store.machine(), now);
     }
 }

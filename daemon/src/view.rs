@@ -4,15 +4,20 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use echo::access::Role;
-use echo::ids::{BlockIndex, BlockSeq, ClientId, MemberId, TableId};
+use echo::ids::{BlockIndex, BlockSeq, ClientId, GrantNumber, MemberId, TableId};
+use echo::ring::newest::ValueWord;
 use echo::ring::ready::{BlockState, ReadyWord};
 use echo::sync::Ordering;
+use echo::table::intake::Intake;
+use echo::table::latest::Latest;
 use echo::table::ledger::GrantRecord;
+use echo::table::machine::Machine;
 use echo::table::member::MemberKey;
+use echo::table::queue::Queue;
 use echo::table::why;
 use echo::wire::message::{
-    Answer, ClientRow, LeaseRow, LeaseState, MAX_MEMBER_ROWS, MAX_PINS, MAX_PINS_OF_CLIENT, MAX_ROWS,
-    MemberRow, PinRow, TableDetails, TableRow,
+    Answer, ClientRow, LeasePlace, LeaseRow, LeaseState, MAX_MEMBER_ROWS, MAX_PINS, MAX_PINS_OF_CLIENT,
+    MAX_ROWS, MemberRow, PinRow, TableDetails, TableRow,
 };
 
 use crate::client::Client;
@@ -20,8 +25,9 @@ use crate::supervisor::Supervisor;
 use crate::table::Table;
 
 fn row(id: TableId, table: &Table) -> TableRow {
-    let (spec, queue) = (table.store.spec(), table.store.queue());
-    let state = match (queue.poison(), queue.end_reason()) {
+    let (spec, machine) = (table.store.spec(), table.store.machine());
+    let intake = machine.intake();
+    let state = match (intake.poison(), intake.end_reason()) {
         (Some(poison), _) => format!("poisoned: {poison}"),
         (None, Some(reason)) => format!("{reason:?}").to_lowercase(),
         (None, None) => "open".into(),
@@ -29,15 +35,16 @@ fn row(id: TableId, table: &Table) -> TableRow {
     TableRow {
         name: spec.name.clone(),
         table: id,
+        kind: spec.kind,
         state,
         uid: table.uid,
         batch_size: spec.batch_size,
         capacity: spec.capacity,
         sample_bytes: spec.sample_bytes(),
         committed_bytes: table.store.committed_bytes(),
-        writers: queue.writers().len() as u32,
-        readers: queue.readers().len() as u32,
-        samples: queue.samples(),
+        writers: intake.writers().len() as u32,
+        readers: machine.count_readers() as u32,
+        samples: intake.samples(),
     }
 }
 
@@ -67,36 +74,14 @@ pub fn tables(supervisor: &Supervisor, asks: ClientId, after: Option<&str>) -> A
 /// One table, in full.
 pub fn table(supervisor: &Supervisor, id: TableId) -> Answer {
     let table = &supervisor.tables[&id];
-    let queue = table.store.queue();
-    let (cursor, limit) = queue.cursor_and_limit();
-    let writers = queue.writers().iter().map(|(&key, writer)| {
-        let state = match (writer.finished, writer.is_waiting(), writer.is_idle()) {
-            (true, ..) => "finished",
-            (_, true, _) => "waits for space",
-            (_, _, true) => "between samples",
-            _ => "holds a claim",
-        };
-        (key, true, state, writer.committed(), writer.waits_and_wakes(), 0)
-    });
-    let readers = queue.readers().iter().map(|(&key, reader)| {
-        let state = match (reader.connected, reader.held) {
-            (false, _) => "disconnected, alive",
-            (true, 0) => "holds nothing",
-            _ => "holds grants",
-        };
-        (key, false, state, reader.batches, (0, 0), reader.held)
-    });
-    let members = writers
-        .chain(readers)
-        .take(MAX_MEMBER_ROWS)
-        .map(|(key, writer, state, done, (waits, wakes), grants)| {
-            let (pid, name) = who(supervisor, key.client);
-            let (client, member, state) = (key.client, key.member, state.into());
-            let at = supervisor.clients.get(&client).and_then(|client| client.members.get(&member));
-            let pinned_bytes = at.and_then(|at| at.pinned.as_ref()).map_or(0, |report| report.bytes);
-            MemberRow { client, member, writer, pid, name, state, done, waits, wakes, grants, pinned_bytes }
-        })
-        .collect();
+    let machine = table.store.machine();
+    let intake = machine.intake();
+    let (cursor, limit) = intake.cursor_and_limit();
+    let (readers, newest) = match machine {
+        Machine::Queue(queue) => (queue_readers(queue), 0),
+        Machine::Latest(latest) => (takers(latest), latest.newest().map_or(0, ValueWord::version)),
+    };
+    let members = writers(intake).into_iter().chain(readers).take(MAX_MEMBER_ROWS);
     Answer::TableDetails(TableDetails {
         row: row(id, table),
         spec: table.store.spec().clone(),
@@ -104,12 +89,73 @@ pub fn table(supervisor: &Supervisor, id: TableId) -> Answer {
         pages: table.store.pages().clone(),
         cursor,
         limit,
-        batches_delivered: queue.batches_delivered(),
-        blocks: queue.block_counts(),
-        holes_offered: queue.holes_offered(),
-        orphaned_claims: queue.orphaned_claims(),
-        members,
+        batches_delivered: intake.batches_delivered(),
+        newest,
+        blocks: machine.block_counts(),
+        holes_offered: intake.holes_offered(),
+        orphaned_claims: intake.orphaned_claims(),
+        members: members.map(|shown| member_row(supervisor, shown)).collect(),
     })
+}
+
+/// What a state machine knows of one member.
+struct Shown {
+    key: MemberKey,
+    writer: bool,
+    state: &'static str,
+    done: u64,
+    waits_and_wakes: (u64, u64),
+    held: u32,
+}
+
+fn writers(intake: &Intake) -> Vec<Shown> {
+    let shown = intake.writers().iter().map(|(&key, writer)| {
+        let state = match (writer.finished, writer.is_waiting(), writer.is_idle()) {
+            (true, ..) => "finished",
+            (_, true, _) => "waits for space",
+            (_, _, true) => "between samples",
+            _ => "holds a claim",
+        };
+        let waits_and_wakes = writer.waits_and_wakes();
+        Shown { key, writer: true, state, done: writer.committed(), waits_and_wakes, held: 0 }
+    });
+    shown.collect()
+}
+
+fn queue_readers(queue: &Queue) -> Vec<Shown> {
+    let shown = queue.readers().iter().map(|(&key, reader)| {
+        let state = match (reader.connected, reader.held) {
+            (false, _) => "disconnected, alive",
+            (true, 0) => "holds nothing",
+            _ => "holds grants",
+        };
+        let (done, held) = (reader.batches, reader.held);
+        Shown { key, writer: false, state, done, waits_and_wakes: (0, 0), held }
+    });
+    shown.collect()
+}
+
+fn takers(latest: &Latest) -> Vec<Shown> {
+    let shown = latest.readers().iter().map(|(&key, reader)| {
+        let held = latest.count_held(key);
+        let state = match (reader.connected, reader.waits_with(), held) {
+            (false, ..) => "disconnected, alive",
+            (_, Some(_), _) => "waits for a newer value",
+            (.., 0) => "holds nothing",
+            _ => "holds values",
+        };
+        Shown { key, writer: false, state, done: reader.taken(), waits_and_wakes: (0, 0), held }
+    });
+    shown.collect()
+}
+
+fn member_row(supervisor: &Supervisor, shown: Shown) -> MemberRow {
+    let Shown { key, writer, state, done, waits_and_wakes: (waits, wakes), held: grants } = shown;
+    let (pid, name) = who(supervisor, key.client);
+    let (client, member, state) = (key.client, key.member, state.into());
+    let at = supervisor.clients.get(&client).and_then(|client| client.members.get(&member));
+    let pinned_bytes = at.and_then(|at| at.pinned.as_ref()).map_or(0, |report| report.bytes);
+    MemberRow { client, member, writer, pid, name, state, done, waits, wakes, grants, pinned_bytes }
 }
 
 /// A page of clients, by id. What readers have registered is shown of the tables that the client who asks may look at.
@@ -132,8 +178,17 @@ fn client_row(supervisor: &Supervisor, asks: ClientId, client: &Client) -> Clien
     let (writers, readers) = client.count_members();
     let of_client = MemberKey { client: client.id, member: MemberId(0) }..;
     let held = |table: &Table| -> u32 {
-        let readers = table.store.queue().readers().range(of_client.clone());
-        readers.take_while(|(key, _)| key.client == client.id).map(|(_, reader)| reader.held).sum()
+        let range = of_client.clone();
+        match table.store.machine() {
+            Machine::Queue(queue) => {
+                let readers = queue.readers().range(range);
+                readers.take_while(|(key, _)| key.client == client.id).map(|(_, reader)| reader.held).sum()
+            }
+            Machine::Latest(latest) => {
+                let readers = latest.readers().range(range).map(|(&key, _)| key);
+                readers.take_while(|key| key.client == client.id).map(|key| latest.count_held(key)).sum()
+            }
+        }
     };
     let reports = client.members.iter().filter_map(|(&member, at)| Some((member, at, at.pinned.as_ref()?)));
     let (mut pins, mut pins_left_out, mut pinned_bytes) = (Vec::new(), 0, 0_u64);
@@ -170,7 +225,42 @@ fn client_row(supervisor: &Supervisor, asks: ClientId, client: &Client) -> Clien
 pub fn why(supervisor: &Supervisor, id: TableId) -> Answer {
     let table = &supervisor.tables[&id];
     let who = |client| who(supervisor, client);
-    Answer::Why { waits: why::waits(table.store.queue(), &table.turn, &table.watch, supervisor.now(), &who) }
+    Answer::Why {
+        waits: why::waits(table.store.machine(), &table.turn, &table.watch, supervisor.now(), &who),
+    }
+}
+
+/// What a reader holds: a batch that was granted, or a value.
+struct Lease {
+    reader: MemberKey,
+    seq: BlockSeq,
+    block: BlockIndex,
+    number: GrantNumber,
+}
+
+impl Lease {
+    fn place(&self, table: TableId) -> LeasePlace {
+        let MemberKey { client, member } = self.reader;
+        LeasePlace { table, seq: self.seq, client, member }
+    }
+}
+
+fn held(machine: &Machine) -> Vec<Lease> {
+    match machine {
+        Machine::Queue(queue) => {
+            let granted = queue.granted_blocks();
+            let lease = |(seq, block, grant): (_, _, GrantRecord)| {
+                let (reader, number) = (grant.reader, grant.number);
+                Lease { reader, seq, block, number }
+            };
+            granted.map(lease).collect()
+        }
+        Machine::Latest(latest) => {
+            let lease =
+                |(reader, ValueWord { seq, block })| Lease { reader, seq, block, number: GrantNumber(0) };
+            latest.held().map(lease).collect()
+        }
+    }
 }
 
 /// A page of leases: of one table, or of all, also those that were dropped and are still mapped. It works per lease
@@ -179,58 +269,53 @@ pub fn leases(
     supervisor: &Supervisor,
     asks: ClientId,
     table: Option<TableId>,
-    after: Option<(TableId, BlockSeq)>,
+    after: Option<LeasePlace>,
 ) -> Answer {
-    let from = after.map_or(Bound::Unbounded, |(table, _)| Bound::Included(table));
+    let from = after.map_or(Bound::Unbounded, |place| Bound::Included(place.table));
     let tables = supervisor.tables.range((from, Bound::Unbounded));
     let now = supervisor.now();
     let mut rows = Vec::new();
     let shown =
         |id: TableId| table.is_none_or(|table| table == id) && supervisor.may(asks, id, Role::Observe);
     for (&id, of) in tables.filter(|(id, _)| shown(**id)) {
-        let seen = after.and_then(|(table, seq)| (table == id).then_some(seq));
-        let mut granted: Vec<_> = of.store.queue().granted_blocks().collect();
-        granted.retain(|(seq, ..)| seen.is_none_or(|seen| *seq > seen));
-        granted.sort_unstable_by_key(|(seq, ..)| *seq);
-        for lease in granted {
+        let mut leases = held(of.store.machine());
+        leases.retain(|lease| after.is_none_or(|after| lease.place(id) > after));
+        leases.sort_unstable_by_key(|lease| lease.place(id));
+        for lease in leases {
             if rows.len() == MAX_ROWS {
                 return Answer::Leases { rows, more: true };
             }
-            rows.push(lease_row(supervisor, id, of, lease, now));
+            rows.push(lease_row(supervisor, id, of, &lease, now));
         }
     }
     Answer::Leases { rows, more: false }
 }
 
-fn lease_row(
-    supervisor: &Supervisor,
-    id: TableId,
-    table: &Table,
-    (seq, block, grant): (BlockSeq, BlockIndex, GrantRecord),
-    now: Duration,
-) -> LeaseRow {
-    let queue = table.store.queue();
+fn lease_row(supervisor: &Supervisor, id: TableId, table: &Table, lease: &Lease, now: Duration) -> LeaseRow {
+    let &Lease { reader, seq, block, number } = lease;
+    let intake = table.store.machine().intake();
     // Relaxed: it is told to people, and nothing is read behind it.
-    let word = ReadyWord::decode(queue.control().ready(block).load(Ordering::Relaxed));
-    let (was_complete, since) = table.watch.lease(grant.reader, seq);
+    let word = ReadyWord::decode(intake.control().ready(block).load(Ordering::Relaxed));
+    let (was_complete, since) = table.watch.lease(reader, seq);
     // A worker can die between its last commit and the state word; the watch has looked at the commits.
     let state = match word.map(|word| word.state) {
         Some(BlockState::Complete) => LeaseState::Complete,
         _ if was_complete => LeaseState::Complete,
-        Some(BlockState::Filling) if !table.dropped && queue.poison().is_none() => LeaseState::Filling,
+        Some(BlockState::Filling) if !table.dropped && intake.poison().is_none() => LeaseState::Filling,
         _ => LeaseState::Broken,
     };
     // What was seen is of a batch that filled, if it has become complete since.
     let since = since.filter(|_| was_complete == (state == LeaseState::Complete));
-    let (pid, name) = who(supervisor, grant.reader.client);
+    let (pid, name) = who(supervisor, reader.client);
     LeaseRow {
         table: id,
         table_name: table.name().to_owned(),
-        client: grant.reader.client,
-        member: grant.reader.member,
+        kind: table.store.spec().kind,
+        client: reader.client,
+        member: reader.member,
         pid,
         name,
-        number: grant.number,
+        number,
         seq,
         block: block.get(),
         state,
@@ -239,7 +324,7 @@ fn lease_row(
 }
 
 /// A client's process and name.
-fn who(supervisor: &Supervisor, client: ClientId) -> (u32, String) {
+pub(crate) fn who(supervisor: &Supervisor, client: ClientId) -> (u32, String) {
     match supervisor.clients.get(&client) {
         Some(client) => (client.peer.pid(), client.name.clone()),
         None => (0, "gone".into()),

@@ -798,12 +798,16 @@ _echoctl() {
             return 0
             ;;
         echoctl__subcmd__table__subcmd__create)
-            opts="-h --batch-size --capacity --max-capacity --array --access --pin --huge-pages --socket --timeout --json --help"
+            opts="-h --kind --batch-size --capacity --max-capacity --array --access --pin --huge-pages --socket --timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --kind)
+                    COMPREPLY=($(compgen -W "queue latest" -- "${cur}"))
+                    return 0
+                    ;;
                 --batch-size)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -32,7 +32,7 @@ complete -c echoctl -n "__fish_echoctl_needs_command" -s V -l version -d 'Print 
 complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "status" -d 'How the daemon is; works with a daemon of any version'
 complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "table" -d 'Tables'
 complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "client" -d 'Connected processes'
-complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "lease" -d 'Batches that readers hold'
+complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "lease" -d 'Batches and values that readers hold'
 complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "watch" -d 'What changes: samples and batches a second, and what waits longest'
 complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "doctor" -d 'What this machine can do for echo, and why not; works without a daemon'
 complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "why" -d 'What is being waited for at a table, who holds it up, and since when'
@@ -59,9 +59,11 @@ complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_s
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from show" -l timeout -d 'How long the daemon may take to answer' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from show" -l json -d 'Print an object for programs'
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
-complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l batch-size -d 'Samples in a batch' -r
-complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l capacity -d 'Batches that the table holds' -r
-complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l max-capacity -d 'Batches that it may grow to [default: the capacity]' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l kind -d 'What becomes of its samples: each batch goes to one reader, or the newest value to all' -r -f -a "queue\t''
+latest\t''"
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l batch-size -d 'Samples in a batch; not of a latest table, whose values are single' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l capacity -d 'Batches that the table holds, or values [default of a latest table: 4]' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l max-capacity -d 'Batches, or values, that it may grow to [default: the capacity]' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l array -d 'An array of a sample, such as obs:float32:84x84 or reward:float32; once for each' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l access -d 'Who may do what with it, such as group:ml=read,write; roles are write, read, pin, observe and administer; once for each [default: everyone=observe]' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l pin -d 'Whether its pages must be locked' -r -f -a "required\t''
@@ -106,13 +108,13 @@ complete -c echoctl -n "__fish_echoctl_using_subcommand lease; and not __fish_se
 complete -c echoctl -n "__fish_echoctl_using_subcommand lease; and not __fish_seen_subcommand_from list help" -l timeout -d 'How long the daemon may take to answer' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand lease; and not __fish_seen_subcommand_from list help" -l json -d 'Print an object for programs'
 complete -c echoctl -n "__fish_echoctl_using_subcommand lease; and not __fish_seen_subcommand_from list help" -s h -l help -d 'Print help'
-complete -c echoctl -n "__fish_echoctl_using_subcommand lease; and not __fish_seen_subcommand_from list help" -f -a "list" -d 'All batches that readers hold: which reader, which batch, whether it can be read, and for how long it was so'
+complete -c echoctl -n "__fish_echoctl_using_subcommand lease; and not __fish_seen_subcommand_from list help" -f -a "list" -d 'All batches and values that readers hold: which reader, which batch, whether it can be read, and for how long it was so'
 complete -c echoctl -n "__fish_echoctl_using_subcommand lease; and not __fish_seen_subcommand_from list help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c echoctl -n "__fish_echoctl_using_subcommand lease; and __fish_seen_subcommand_from list" -l socket -d 'Ask the daemon that listens on this socket' -r -F
 complete -c echoctl -n "__fish_echoctl_using_subcommand lease; and __fish_seen_subcommand_from list" -l timeout -d 'How long the daemon may take to answer' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand lease; and __fish_seen_subcommand_from list" -l json -d 'Print an object for programs'
 complete -c echoctl -n "__fish_echoctl_using_subcommand lease; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
-complete -c echoctl -n "__fish_echoctl_using_subcommand lease; and __fish_seen_subcommand_from help" -f -a "list" -d 'All batches that readers hold: which reader, which batch, whether it can be read, and for how long it was so'
+complete -c echoctl -n "__fish_echoctl_using_subcommand lease; and __fish_seen_subcommand_from help" -f -a "list" -d 'All batches and values that readers hold: which reader, which batch, whether it can be read, and for how long it was so'
 complete -c echoctl -n "__fish_echoctl_using_subcommand lease; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c echoctl -n "__fish_echoctl_using_subcommand watch" -l interval -d 'How long from one look to the next' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand watch" -l count -d 'End after so many looks; the exit code is that of the last [default: never]' -r
@@ -135,7 +137,7 @@ complete -c echoctl -n "__fish_echoctl_using_subcommand why" -s h -l help -d 'Pr
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "status" -d 'How the daemon is; works with a daemon of any version'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "table" -d 'Tables'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "client" -d 'Connected processes'
-complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "lease" -d 'Batches that readers hold'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "lease" -d 'Batches and values that readers hold'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "watch" -d 'What changes: samples and batches a second, and what waits longest'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "doctor" -d 'What this machine can do for echo, and why not; works without a daemon'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "why" -d 'What is being waited for at a table, who holds it up, and since when'
@@ -146,4 +148,4 @@ complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_su
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from table" -f -a "drop" -d 'End a table for everybody; samples that were not read are lost'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from table" -f -a "access" -d 'Show or replace the rules that say who may do what with a table, beside its owner'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from client" -f -a "list" -d 'All clients, with what they hold'
-complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from lease" -f -a "list" -d 'All batches that readers hold: which reader, which batch, whether it can be read, and for how long it was so'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from lease" -f -a "list" -d 'All batches and values that readers hold: which reader, which batch, whether it can be read, and for how long it was so'

@@ -14,11 +14,9 @@ use echo::wire::socket::wait_readable;
 use echo_client::{Client, ConnectOptions};
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, kill_process, pidfd_open};
 
-use crate::learner::Learner;
 use crate::private_dir::PrivateDir;
 use crate::sample::{TABLE, table_spec};
-use crate::weights::WeightsFile;
-use crate::{Arguments, Role};
+use crate::{Arguments, Role, weights};
 
 const WORKERS: usize = 4;
 /// Time between two killed workers.
@@ -36,8 +34,7 @@ pub fn direct(arguments: &Arguments) -> Result<ExitCode> {
     let daemon = if arguments.socket.is_none() { Some(start_daemon(directory.path())?) } else { None };
     let client = connect(arguments)?;
     client.create_table(&table_spec())?;
-    // The trainer begins with the same policy: it is made from the same seed.
-    WeightsFile::new(directory.path()).publish(Learner::new(arguments.seed).policy())?;
+    client.create_table(&weights::table_spec())?;
 
     let mut random = fastrand::Rng::with_seed(arguments.seed);
     let start_worker = |seed| start(Role::Worker, &Arguments { seed, ..arguments.clone() });
@@ -63,11 +60,12 @@ pub fn direct(arguments: &Arguments) -> Result<ExitCode> {
     }
     let solved = trainer.wait()?;
     if !solved.success() {
-        // One that failed early has not dropped the table, and the workers would wait for room in it.
+        // One that failed early has not dropped the tables, and the workers would wait for room and for weights.
         let _ = client.drop_table(TABLE);
+        let _ = client.drop_table(weights::TABLE);
     }
     for mut worker in workers {
-        // The trainer has dropped the table, of which they hear.
+        // The trainer has dropped the tables, of which they hear.
         if !end(&mut worker)? {
             bail!("a worker failed");
         }

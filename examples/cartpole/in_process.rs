@@ -1,9 +1,11 @@
-//! The whole run in one process: threads for the workers, a channel for the ring.
+//! The whole run in one process: threads for the workers, a channel for the ring, a lock for the newest policy.
 //!
 //! It shows how the learning half takes what the ring does to samples, without the ring: the steps of several
 //! workers interleave, batches are cut anywhere, what waits in the channel was made by older policies, and a worker
 //! that dies takes its segment and its episode along.
 
+use std::convert::Infallible;
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,9 +16,9 @@ use crate::policy::Policy;
 use crate::report::Report;
 use crate::rollout;
 use crate::sample::{BATCH_SIZE, Batch, CAPACITY, Sample, table_spec};
-use crate::weights::{WeightsError, WeightsFile};
 
 const WORKERS: u64 = 4;
+const NO_PANIC: &str = "a worker does not panic";
 
 /// What a run is like, and when it ends.
 #[derive(Clone, Copy)]
@@ -34,25 +36,19 @@ enum Stop {
     Died,
     /// Nobody wants samples any more.
     Closed,
-    Weights(WeightsError),
 }
 
 /// Trains until the goal is reached or the samples are used up. `progress` is called when a line is due.
-pub fn train(
-    setting: Setting,
-    weights: &WeightsFile,
-    mut progress: impl FnMut(&Report),
-) -> Result<Report, WeightsError> {
+pub fn train(setting: Setting, mut progress: impl FnMut(&Report)) -> Report {
     let mut learner = Learner::new(setting.seed);
-    weights.publish(learner.policy())?;
+    let newest = Mutex::new(learner.policy().clone());
     let (sender, receiver) = sync_channel((CAPACITY * BATCH_SIZE) as usize);
     thread::scope(|scope| {
-        // The receiver ends with this closure, also on an error, and the workers end with the receiver.
-        let receiver = receiver;
+        let newest = &newest;
         let mut workers = Vec::new();
         for worker in 0..WORKERS {
             let sender = sender.clone();
-            workers.push(scope.spawn(move || work(setting, worker, weights, &sender)));
+            workers.push(scope.spawn(move || work(setting, worker, newest, &sender)));
         }
         drop(sender);
         let mut rng = fastrand::Rng::with_seed(setting.seed);
@@ -61,46 +57,42 @@ pub fn train(
             let asked = Instant::now();
             let columns = Columns::receive(&receiver, rng.u32(BATCH_SIZE / 2..BATCH_SIZE * 3 / 2));
             if columns.action.is_empty() {
-                break; // no worker is left; the reason is below
+                break; // no worker is left; that they panicked is said below
             }
             let waited = asked.elapsed();
             let learned = learner.learn(&columns.batch());
-            weights.publish(learner.policy())?;
+            newest.lock().expect(NO_PANIC).clone_from(learner.policy());
             if report.add(&columns.batch(), learned, waited, Instant::now()) {
                 progress(&report);
             }
         }
         drop(receiver);
         for worker in workers {
-            worker.join().expect("a worker does not panic")?;
+            worker.join().expect(NO_PANIC);
         }
-        Ok(report)
+        report
     })
 }
 
-/// One worker and, when it dies, its successors.
-fn work(
-    setting: Setting,
-    worker: u64,
-    weights: &WeightsFile,
-    sender: &SyncSender<Sample>,
-) -> Result<(), WeightsError> {
+/// One worker and, when it dies, its successors. It ends when nobody wants samples any more.
+fn work(setting: Setting, worker: u64, newest: &Mutex<Policy>, sender: &SyncSender<Sample>) {
     let mut rng = fastrand::Rng::with_seed(setting.seed * WORKERS + worker);
     loop {
         let born = Instant::now();
         // Deaths are independent of one another: lifetimes are exponentially distributed.
         let lifetime = setting.death_every.map(|mean| mean.mul_f32(-(1.0 - rng.f32()).ln() * WORKERS as f32));
-        let newest =
-            |policy: &mut Policy| weights.load().map(|newest| *policy = newest).map_err(Stop::Weights);
+        let newest = |policy: &mut Policy| {
+            policy.clone_from(&newest.lock().expect(NO_PANIC));
+            Ok(())
+        };
         let append = |sample: &Sample| match lifetime {
             Some(lifetime) if born.elapsed() > lifetime => Err(Stop::Died),
             _ => sender.send(*sample).map_err(|_| Stop::Closed),
         };
-        let Err(stop) = rollout::run(rng.u64(..), newest, append);
+        let stop: Result<Infallible, Stop> = rollout::run(rng.u64(..), newest, append);
         match stop {
-            Stop::Died => {}
-            Stop::Closed => return Ok(()),
-            Stop::Weights(error) => return Err(error),
+            Err(Stop::Died) => {}
+            Err(Stop::Closed) => return,
         }
     }
 }
@@ -149,16 +141,13 @@ impl Columns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::private_dir::PrivateDir;
 
     /// A goal that a build without optimisation reaches soon, and that no policy reaches by chance (about 22).
     const GOAL: f32 = 100.0;
 
     fn learns(death_every: Option<Duration>) {
-        let directory = PrivateDir::new().unwrap();
-        let weights = WeightsFile::new(directory.path());
         let setting = Setting { seed: 1, death_every, goal: GOAL, max_samples: 500_000 };
-        let report = train(setting, &weights, |_| ()).unwrap();
+        let report = train(setting, |_| ());
         assert!(report.reached(GOAL), "{report}");
     }
 
@@ -170,14 +159,5 @@ mod tests {
     #[test]
     fn it_learns_although_workers_keep_dying() {
         learns(Some(Duration::from_millis(200)));
-    }
-
-    #[test]
-    fn a_worker_without_weights_ends_the_run_with_its_reason() {
-        let directory = PrivateDir::new().unwrap();
-        let weights = WeightsFile::new(directory.path());
-        let (sender, _receiver) = sync_channel(1);
-        let setting = Setting { seed: 1, death_every: None, goal: GOAL, max_samples: 1 };
-        assert!(matches!(work(setting, 0, &weights, &sender), Err(WeightsError::Load { .. })));
     }
 }

@@ -4,7 +4,7 @@
 //! observation (4) -> tanh (HIDDEN) -> logits of the two actions, and the value of the state
 //! ```
 //!
-//! All parameters lie in one flat array, so that the optimiser, the file of weights and the test of the gradient
+//! All parameters lie in one flat array, so that the optimiser, the table of weights and the test of the gradient
 //! need not know the layers.
 
 use crate::env::{ACTIONS, Observation};

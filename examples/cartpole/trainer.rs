@@ -9,7 +9,7 @@ use echo_client::{PinOptions, ReaderOptions};
 use crate::learner::Learner;
 use crate::report::{Report, SOLVED};
 use crate::sample::{Batch, TABLE, table_spec};
-use crate::weights::WeightsFile;
+use crate::weights::{self, Published};
 use crate::{Arguments, cast};
 
 /// Samples after which a run gives up.
@@ -30,8 +30,10 @@ pub fn train(arguments: &Arguments) -> Result<ExitCode> {
         let pinned = reader.pin_host_memory(&PinOptions::default())?;
         println!("page-locked {} bytes in {} pieces, by {}", pinned.bytes, pinned.pieces, pinned.library);
     }
-    let weights = WeightsFile::new(&arguments.directory);
+    let mut published = Published::attach(&client)?;
     let mut learner = Learner::new(arguments.seed);
+    // The workers wait for it.
+    published.publish(learner.policy())?;
     let started = Instant::now();
     let mut report = Report::new(spec.sample_bytes(), started);
     let (at_least, or_samples) = if arguments.kill_workers { KILLING } else { (Duration::ZERO, 0) };
@@ -42,15 +44,16 @@ pub fn train(arguments: &Arguments) -> Result<ExitCode> {
         let waited = asked.elapsed();
         let batch = view(&leased)?;
         let learned = learner.learn(&batch);
-        weights.publish(learner.policy())?;
+        published.publish(learner.policy())?;
         if report.add(&batch, learned, waited, Instant::now()) {
             println!("{report}");
         }
     }
-    drop(reader);
+    drop((reader, published));
     let samples = client.show_table(TABLE)?.row.samples;
     // The workers hear of it, and end.
     client.drop_table(TABLE)?;
+    client.drop_table(weights::TABLE)?;
     let (committed, delivered, pending) = (samples.committed, samples.delivered, samples.pending);
     println!("committed {committed} delivered {delivered} pending {pending}");
     println!("{}", report.summary());

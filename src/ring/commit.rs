@@ -2,12 +2,14 @@
 //!
 //! One bit a slot. A bit is set by CAS and not by a blind OR, since a word that the daemon has RETIRED must
 //! not change: its value at that instant is exactly what counted. Whoever fills a word looks at the block's
-//! other words, and whoever finds them all full completes the block.
+//! other words, and whoever finds them all full completes the block. In a latest table it then says that the block's
+//! value is the newest.
 
 use thiserror::Error;
 
 use crate::ring::claim::Claim;
 use crate::ring::control::{Control, RETIRED};
+use crate::ring::newest::{self, ValueWord};
 use crate::ring::ready::{self, Completion};
 use crate::ring::record::Record;
 use crate::sync::{Ordering, fence};
@@ -27,6 +29,27 @@ pub enum CommitError {
 /// When this returns `Ok`, every sample of the claim will be delivered.
 #[inline]
 pub fn commit(control: &Control, record: Record<'_>, claim: &Claim) -> Result<Completion, CommitError> {
+    let completion = set_and_complete(control, claim)?;
+    // release: reclaim acquires the records, then looks at the bits, and finds them set
+    record.claim().store(0, Ordering::Release);
+    Ok(completion)
+}
+
+/// As [`commit`], in a latest table: the value that was claimed is the newest when this returns, and who waits for a newer
+/// one is woken.
+///
+/// The record is cleared last: until `newest` says so it is one that the daemon looks after.
+pub fn commit_newest(control: &Control, record: Record<'_>, claim: &Claim) -> Result<(), CommitError> {
+    set_and_complete(control, claim)?;
+    newest::publish(control, ValueWord { seq: claim.seq, block: claim.block });
+    // release: as in `commit`
+    record.claim().store(0, Ordering::Release);
+    Ok(())
+}
+
+/// Sets the claim's bits, and completes its block if it is full by them.
+#[inline]
+fn set_and_complete(control: &Control, claim: &Claim) -> Result<Completion, CommitError> {
     let bits_per_word = control.geometry().bits_per_word();
     let mut filled_a_word = false;
     let (mut slot, end) = (claim.slot, claim.slot + claim.length);
@@ -37,19 +60,16 @@ pub fn commit(control: &Control, record: Record<'_>, claim: &Claim) -> Result<Co
         filled_a_word |= set_bits(control, claim, word, ((1 << bits) - 1) << first_bit)?;
         slot += bits;
     }
-    let mut completion = Completion::default();
     if filled_a_word {
         // Store buffering: two workers each fill a word and look at the other's. The fence orders our CAS
         // before our look in the one total order of such fences, so the later of the two sees both words full.
         fence(Ordering::SeqCst);
         // acquire, in `is_full`: pairs with the commit CAS of the others, so that `complete` releases their bytes
         if control.is_full(claim.block) {
-            completion = ready::complete(control, claim.block, claim.seq);
+            return Ok(ready::complete(control, claim.block, claim.seq));
         }
     }
-    // release: reclaim acquires the records, then looks at the bits, and finds them set
-    record.claim().store(0, Ordering::Release);
-    Ok(completion)
+    Ok(Completion::default())
 }
 
 /// Sets the bits in one commit word. Whether the word is full by it.

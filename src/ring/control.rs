@@ -4,7 +4,8 @@
 //!      0  header: magic, layout version, geometry       compared by a client, never believed
 //!    128  write_cursor                                  a line of its own: all workers CAS it
 //!    256  write_limit, space                            the daemon's: one line, since a worker needs both
-//!    384  refill[refill_len]   {position + 1, block}    16 bytes an entry
+//!    384  newest                                        of a latest table: a line of its own, all readers look at it
+//!    512  refill[refill_len]   {position + 1, block}    16 bytes an entry
 //!         fill[fill_len]       u32
 //!         gates[max_blocks]    {ready, length}          a line a block
 //!         commits[max_blocks][words_per_block] u64      lines of their own a block
@@ -38,7 +39,8 @@ pub const MAX_REFILL: u32 = 1024;
 const CURSOR: usize = 128;
 const LIMIT: usize = 256;
 const SPACE: usize = 264;
-const REFILL: usize = 384;
+const NEWEST: usize = 384;
+const REFILL: usize = 512;
 const REFILL_STRIDE: usize = 16;
 const GATE_STRIDE: usize = 64;
 const LINE: usize = 64;
@@ -282,6 +284,12 @@ impl Control {
         self.words.u32(SPACE)
     }
 
+    /// Of a latest table: its newest value; see `newest`.
+    #[inline]
+    pub fn newest(&self) -> &AtomicU64 {
+        self.words.u64(NEWEST)
+    }
+
     /// A hole offered again: position + 1, or 0.
     #[inline]
     pub fn refill(&self, entry: u32) -> &AtomicU64 {
@@ -371,6 +379,7 @@ mod tests {
         };
         mark64(control.cursor());
         mark64(control.limit());
+        mark64(control.newest());
         for entry in 0..3 {
             mark64(control.refill(entry));
         }

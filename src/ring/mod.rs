@@ -11,6 +11,9 @@
 //! 7. [`reclaim`]: if the worker died on the way, its positions are offered again.
 //! 8. [`finish`]: when the last writer is gone, what is left is delivered as it is.
 //!
+//! In a latest table the way is shorter: its writer says which value is the [`newest`], and readers [`hold`] it while they
+//! read.
+//!
 //! What always holds, after any step of anybody, and whoever dies there: each position below the cursor is
 //! committed, or offered, or covered by the record of a writer that lives, or by a claim that the daemon keeps
 //! as orphaned. A committed slot does not change until its reader has given the block back. A block is
@@ -29,6 +32,8 @@ pub mod commit;
 pub mod control;
 pub mod fill_ring;
 pub mod finish;
+pub mod hold;
+pub mod newest;
 pub mod ready;
 pub mod reclaim;
 pub mod record;

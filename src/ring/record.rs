@@ -1,13 +1,14 @@
 //! The client page: what one client leaves behind if it dies.
 //!
 //! Each writer of the client has a line: the claim that it holds, a second record for a sample on the move,
-//! and counters. A record is stored *before* the claim is taken, so that at every instant each claimed position
+//! and counters. So has each reader of a latest table, for what it holds ([`hold`](super::hold)). A record is stored *before* the claim is taken, so that at every instant each claimed position
 //! is committed, offered as a hole, or covered by a record; reclaim is built on that. Only the client and the
 //! daemon map the page, and the daemon treats what it reads there as an allegation about the client's own
 //! table.
 
 use crate::ids::Position;
 use crate::ring::control::POSITION_END;
+use crate::ring::hold::HoldLine;
 use crate::ring::words::Words;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::wire::message::LAYOUT_VERSION;
@@ -16,7 +17,7 @@ use crate::wire::message::LAYOUT_VERSION;
 pub const PAGE_MAGIC: u64 = u64::from_be_bytes(*b"echocli\n");
 /// Bytes of a client page.
 pub const PAGE_BYTES: usize = 4096;
-/// Writers that one client may have.
+/// Writers, and readers of latest tables, that one client may have.
 pub const RECORDS: u32 = (PAGE_BYTES / RECORD_STRIDE - 1) as u32;
 /// Longest claim.
 pub const MAX_CLAIM: u32 = 1 << 11;
@@ -100,6 +101,12 @@ impl ClientPage {
     pub fn record(&self, index: u32) -> Option<Record<'_>> {
         let at = (index as usize + 1) * RECORD_STRIDE;
         (index < RECORDS).then_some(Record { words: &self.words, at })
+    }
+
+    /// One line as that of a reader of a latest table, if the page has so many.
+    pub fn holds(&self, index: u32) -> Option<HoldLine<'_>> {
+        let at = (index as usize + 1) * RECORD_STRIDE;
+        (index < RECORDS).then_some(HoldLine::new(&self.words, at))
     }
 }
 

@@ -13,11 +13,15 @@
 //! A writer that dies without having finished does not end its table: somebody may start another one. The
 //! table ends when at least one writer has finished and no other is left.
 
+use std::io;
+
 use crate::ids::{BlockIndex, BlockSeq};
 use crate::ring::{fill_ring, finish, ready};
-use crate::table::ledger::BlockUse;
-use crate::table::member::{MemberKey, Writer};
-use crate::table::queue::{Action, MoveSamples, Poison, Queue};
+use crate::table::action::Action;
+use crate::table::intake::Intake;
+use crate::table::ledger::{BlockUse, GrantRecord};
+use crate::table::member::Writer;
+use crate::table::poison::Poison;
 use crate::wire::message::EndReason;
 
 /// A phase of a table's life.
@@ -54,75 +58,81 @@ impl Phase {
     }
 }
 
-impl Queue {
+/// How a table's samples are moved within a block, when it ends.
+pub trait MoveSamples {
+    /// How many may be copied in one turn, at least one: others wait meanwhile.
+    fn moves_a_turn(&self) -> usize;
+
+    /// Copies one sample of every array from one slot of the block to another.
+    fn move_sample(&mut self, block: BlockIndex, from: u32, to: u32) -> io::Result<()>;
+}
+
+/// Hears of a block that is given up: it had this sequence, and this grant.
+pub(super) type GivenUp<'a> = dyn FnMut(BlockSeq, Option<GrantRecord>) + 'a;
+
+impl Intake {
     fn set_phase(&mut self, phase: Phase) {
         self.ledger.set_phase(phase.encode());
         self.phase = phase;
     }
 
     /// Stops claims for good; what was committed will still be delivered.
-    pub fn close(&mut self, reason: EndReason, actions: &mut Vec<Action>) {
+    pub(super) fn close(&mut self, reason: EndReason, actions: &mut Vec<Action>) {
         if self.phase != Phase::Open {
             return;
         }
         // The phase first: a daemon that takes over finds a table that is closing, and closes the cursor.
         self.set_phase(Phase::Closing(reason));
         fill_ring::close(&self.control);
-        let end = self.ledger.next_seq();
-        actions.extend(self.writers.keys().map(|&member| Action::End { member, reason, end }));
+        self.end_writers(reason, self.ledger.next_seq(), actions);
     }
 
-    /// Ends the table for all who are attached, delivered or not.
-    pub fn end_all(&mut self, reason: EndReason, actions: &mut Vec<Action>) {
+    /// Ends the table for its writers, delivered or not. Its kind tells the readers.
+    pub(super) fn end_all(&mut self, reason: EndReason, actions: &mut Vec<Action>) {
         // The phase first, as in `close`.
         self.set_phase(Phase::Closed(reason));
         fill_ring::close(&self.control);
         self.forget_orphans();
-        for reader in self.readers.values_mut() {
-            reader.ended = true;
-        }
-        let members = self.writers.keys().chain(self.readers.keys());
-        actions.extend(members.map(|&member| Action::End { member, reason, end: BlockSeq(0) }));
+        self.end_writers(reason, BlockSeq(0), actions);
     }
 
-    /// Whether the table has ended and readers have given back all that they could get.
-    pub fn is_drained(&self) -> bool {
-        match self.phase {
-            _ if self.poison.is_some() => true,
-            Phase::Open | Phase::Closing(_) => false,
-            Phase::Closed(_) => self.live.is_empty() || self.readers.values().all(|reader| !reader.connected),
-        }
+    fn end_writers(&self, reason: EndReason, end: BlockSeq, actions: &mut Vec<Action>) {
+        actions.extend(self.writers.keys().map(|&member| Action::End { member, reason, end }));
     }
 
-    /// Goes on with the end, as far as it can go now.
+    /// Whether at least one writer has finished, and no other is left.
+    pub(super) fn is_finished(&self) -> bool {
+        self.ledger.writer_finished() && self.writers.values().all(|writer| writer.finished)
+    }
+
+    /// Goes on with the end of a table that is closing, as far as it can go now. Whether it is closed by that.
     pub(super) fn advance_ending(
         &mut self,
         mover: &mut dyn MoveSamples,
-        actions: &mut Vec<Action>,
-    ) -> Result<(), Poison> {
-        let all_finished = self.ledger.writer_finished() && self.writers.values().all(|w| w.finished);
-        if self.phase == Phase::Open && all_finished {
-            self.close(EndReason::Finished, actions);
-        }
-        let Phase::Closing(reason) = self.phase else { return Ok(()) };
+        given_up: &mut GivenUp<'_>,
+    ) -> Result<bool, Poison> {
+        let Phase::Closing(reason) = self.phase else { return Ok(false) };
         // A daemon that took over may have died before this.
         fill_ring::close(&self.control);
         self.withdraw_offers();
         if !self.writers.values().all(Writer::is_idle) {
-            return Ok(());
+            return Ok(false);
         }
-        if !self.deliver_what_is_left(mover)? {
-            return Ok(());
+        if !self.deliver_what_is_left(mover, given_up)? {
+            return Ok(false);
         }
         self.forget_orphans();
         self.set_phase(Phase::Closed(reason));
-        self.grant(actions);
-        Ok(())
+        Ok(true)
     }
 
     /// Completes every block that has samples, and frees the others. Nobody writes any more. False if there is more
     /// to be moved than in one turn.
-    fn deliver_what_is_left(&mut self, mover: &mut dyn MoveSamples) -> Result<bool, Poison> {
+    fn deliver_what_is_left(
+        &mut self,
+        mover: &mut dyn MoveSamples,
+        given_up: &mut GivenUp<'_>,
+    ) -> Result<bool, Poison> {
         let cursor = self.cursor()?;
         let mut moves = mover.moves_a_turn();
         for (seq, block) in self.live.clone() {
@@ -135,17 +145,17 @@ impl Queue {
                 }
                 BlockUse::Live if claimed => {
                     self.ledger.set_finishing(block, &finish::counted(&self.control, block));
-                    if !self.finish_block(block, seq, mover, &mut moves)? {
+                    if !self.finish_block(block, seq, mover, &mut moves, given_up)? {
                         return Ok(false);
                     }
                 }
                 // In a turn before, or by a daemon that died on the way: the moves do no harm a second time.
                 BlockUse::Finishing => {
-                    if !self.finish_block(block, seq, mover, &mut moves)? {
+                    if !self.finish_block(block, seq, mover, &mut moves, given_up)? {
                         return Ok(false);
                     }
                 }
-                BlockUse::Live => self.give_up(block, seq),
+                BlockUse::Live => self.give_up(block, seq, given_up),
                 // A daemon may have died between the record and the words.
                 BlockUse::Short => {
                     finish::complete(&self.control, block, seq, self.ledger.length(block));
@@ -162,11 +172,12 @@ impl Queue {
         seq: BlockSeq,
         mover: &mut dyn MoveSamples,
         moves: &mut usize,
+        given_up: &mut GivenUp<'_>,
     ) -> Result<bool, Poison> {
         let counted = self.ledger.counted(block);
         let length: u32 = counted.iter().map(|bits| bits.count_ones()).sum();
         if length == 0 {
-            self.give_up(block, seq);
+            self.give_up(block, seq, given_up);
             return Ok(true);
         }
         for (from, to) in
@@ -192,38 +203,9 @@ impl Queue {
     }
 
     /// A block without a sample: its reader hears that nothing will come of it.
-    fn give_up(&mut self, block: BlockIndex, seq: BlockSeq) {
+    fn give_up(&mut self, block: BlockIndex, seq: BlockSeq, given_up: &mut GivenUp<'_>) {
         ready::give_up(&self.control, block, seq);
-        self.void_grant(block);
+        given_up(seq, self.ledger.grant(block));
         self.free_block(block);
-    }
-
-    /// Tells readers that nothing more comes, once all there is has been granted. Should a reader die later,
-    /// what it held is granted to those who still listen, or waits for one who attaches.
-    pub(super) fn end_readers(&mut self, actions: &mut Vec<Action>) {
-        let Phase::Closed(reason) = self.phase else { return };
-        if !self.ungranted.is_empty() {
-            return;
-        }
-        let end = self.ledger.next_seq();
-        for (&member, reader) in &mut self.readers {
-            if !reader.ended && reader.connected {
-                reader.ended = true;
-                actions.push(Action::End { member, reason, end });
-            }
-        }
-    }
-
-    /// What a member that attaches to an ended table must know.
-    pub fn end_reason(&self) -> Option<EndReason> {
-        match self.phase {
-            Phase::Open => None,
-            Phase::Closing(reason) | Phase::Closed(reason) => Some(reason),
-        }
-    }
-
-    /// Whether the member is attached.
-    pub fn has(&self, key: MemberKey) -> bool {
-        self.writers.contains_key(&key) || self.readers.contains_key(&key)
     }
 }

@@ -9,10 +9,11 @@
 //! ```text
 //!   0  magic, version, geometry
 //!  64  next_seq, seen_cursor, phase, a writer finished, usable blocks
-//! 128  retired_bits, delivered, batches
+//! 128  retired_bits, delivered, batches; of a latest table the newest value that was seen
 //! 192  blocks[max_blocks]   {state, seq, client, member, number, token (2), length, counted[words_per_block]}
 //!      refill[refill_len]   position + 1 that was last offered there
 //!      orphans[ORPHANS]     claims of workers that are gone, as recorded
+//!      roster[ROSTER]       {client, member}: of a latest table, see `roster`
 //! ```
 
 use thiserror::Error;
@@ -20,8 +21,10 @@ use thiserror::Error;
 use crate::ids::{BlockIndex, BlockSeq, ClientId, GrantNumber, LeaseToken, MemberId, Position};
 use crate::ring::control::Geometry;
 use crate::ring::words::Words;
+use crate::spec::TableKind;
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::member::MemberKey;
+use crate::table::roster;
 
 /// Claims of dead workers that can wait to be settled. Beyond it, a dead worker's page is kept and asked again.
 pub const ORPHANS: usize = 1024;
@@ -36,6 +39,7 @@ const USABLE: usize = 12;
 const RETIRED_BITS: usize = 16;
 const DELIVERED: usize = 17;
 const BATCHES: usize = 18;
+const NEWEST: usize = 19;
 const BLOCKS: usize = 24;
 const BLOCK_WORDS: usize = 8;
 
@@ -76,34 +80,35 @@ pub struct LedgerError {
 pub struct Ledger {
     words: Words,
     geometry: Geometry,
+    kind: TableKind,
 }
 
 impl Ledger {
-    /// Bytes that the region needs.
-    pub fn bytes(geometry: &Geometry) -> usize {
-        (Self::orphans_at(geometry) + ORPHANS) * 8
+    /// Bytes that the region needs, of a table of that kind.
+    pub fn bytes(geometry: &Geometry, kind: TableKind) -> usize {
+        (Self::roster_at(geometry) + roster::words(kind)) * 8
     }
 
     /// Writes the header over zeroed words.
     ///
     /// # Panics
     /// If there are fewer than [`Ledger::bytes`].
-    pub fn create(words: Words, geometry: Geometry) -> Self {
-        let ledger = Self { words, geometry };
-        for (i, value) in Self::header(&geometry).into_iter().enumerate() {
+    pub fn create(words: Words, geometry: Geometry, kind: TableKind) -> Self {
+        let ledger = Self { words, geometry, kind };
+        for (i, value) in Self::header(&geometry, kind).into_iter().enumerate() {
             ledger.set(i, value);
         }
         ledger
     }
 
     /// Words that were a ledger of such a table before.
-    pub fn open(words: Words, geometry: Geometry) -> Result<Self, LedgerError> {
-        let expected_len = Self::bytes(&geometry) as u64;
+    pub fn open(words: Words, geometry: Geometry, kind: TableKind) -> Result<Self, LedgerError> {
+        let expected_len = Self::bytes(&geometry, kind) as u64;
         if (words.len() as u64) < expected_len {
             return Err(LedgerError { word: 0, got: words.len() as u64, expected: expected_len });
         }
-        let ledger = Self { words, geometry };
-        for (word, expected) in Self::header(&geometry).into_iter().enumerate() {
+        let ledger = Self { words, geometry, kind };
+        for (word, expected) in Self::header(&geometry, kind).into_iter().enumerate() {
             let got = ledger.get(word);
             if got != expected {
                 return Err(LedgerError { word, got, expected });
@@ -112,11 +117,11 @@ impl Ledger {
         Ok(ledger)
     }
 
-    fn header(geometry: &Geometry) -> [u64; 6] {
+    fn header(geometry: &Geometry, kind: TableKind) -> [u64; 7] {
         let numbers =
             [geometry.block_slots(), geometry.max_blocks(), geometry.refill_len(), geometry.bits_per_word()];
         let [slots, blocks, refill, bits] = numbers.map(u64::from);
-        [MAGIC, VERSION, slots, blocks, refill, bits]
+        [MAGIC, VERSION, slots, blocks, refill, bits, kind as u64]
     }
 
     fn refill_at(geometry: &Geometry) -> usize {
@@ -128,17 +133,29 @@ impl Ledger {
         Self::refill_at(geometry) + geometry.refill_len() as usize
     }
 
+    pub(super) fn roster_at(geometry: &Geometry) -> usize {
+        Self::orphans_at(geometry) + ORPHANS
+    }
+
+    pub(super) const fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    pub(super) const fn kind(&self) -> TableKind {
+        self.kind
+    }
+
     // One process uses the region at a time, and its successor starts behind its end: loads are relaxed. Stores are
     // releases, so that the compiler keeps them in the order in which they stand: a daemon may die between any two.
     fn word(&self, index: usize) -> &AtomicU64 {
         self.words.u64(index * 8)
     }
 
-    fn get(&self, index: usize) -> u64 {
+    pub(super) fn get(&self, index: usize) -> u64 {
         self.word(index).load(Ordering::Relaxed)
     }
 
-    fn set(&self, index: usize, value: u64) {
+    pub(super) fn set(&self, index: usize, value: u64) {
         self.word(index).store(value, Ordering::Release);
     }
 
@@ -225,6 +242,16 @@ impl Ledger {
         self.add(RETIRED_BITS, bits.into());
         self.add(DELIVERED, length.into());
         self.add(BATCHES, 1);
+    }
+
+    /// The word of the newest value that was seen, or 0.
+    pub fn newest(&self) -> u64 {
+        self.get(NEWEST)
+    }
+
+    /// Notes the newest value.
+    pub fn set_newest(&self, word: u64) {
+        self.set(NEWEST, word);
     }
 
     /// What a block is used for.
@@ -353,7 +380,7 @@ mod tests {
 
     fn ledger() -> Ledger {
         let geometry = Geometry::new(40, 3, 2, 32).unwrap();
-        Ledger::create(Words::heap(Ledger::bytes(&geometry)), geometry)
+        Ledger::create(Words::heap(Ledger::bytes(&geometry, TableKind::Queue)), geometry, TableKind::Queue)
     }
 
     #[test]
@@ -372,7 +399,7 @@ mod tests {
         ledger.add_delivered(40, 40);
 
         let geometry = ledger.geometry;
-        let reopened = Ledger::open(ledger.into_words(), geometry).unwrap();
+        let reopened = Ledger::open(ledger.into_words(), geometry, TableKind::Queue).unwrap();
         assert_eq!(reopened.next_seq(), BlockSeq(8));
         assert_eq!((reopened.grant(block(0)), reopened.grant(block(1))), (None, Some(grant)));
         assert_eq!(reopened.block_use(block(2)), BlockUse::Finishing);
@@ -386,7 +413,7 @@ mod tests {
     fn a_region_of_another_geometry_is_refused() {
         let words = ledger().into_words();
         let other = Geometry::new(39, 3, 2, 32).unwrap();
-        let error = Ledger::open(words, other).map(|_| ()).unwrap_err();
+        let error = Ledger::open(words, other, TableKind::Queue).map(|_| ()).unwrap_err();
         assert_eq!(error, LedgerError { word: 2, got: 40, expected: 39 });
     }
 }

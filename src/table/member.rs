@@ -1,9 +1,11 @@
-//! Who is attached to a table: writers and readers.
+//! Who is attached to a table: writers, readers of batches, and readers of a newest value.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::ids::{ClientId, GrantNumber, MemberId};
+use crate::ring::hold::HoldLine;
+use crate::ring::newest::ValueWord;
 use crate::ring::record::{ClientPage, Record, RecordedClaim};
 use crate::sync::Ordering;
 
@@ -117,5 +119,46 @@ impl Reader {
     /// Whether it may be granted a batch.
     pub const fn wants(&self) -> bool {
         self.connected && self.held < self.prefetch as u32
+    }
+}
+
+/// A process that takes the newest value of a latest table, and holds it while it reads it.
+pub struct Taker {
+    page: Arc<ClientPage>,
+    line: u32,
+    /// Its connection is there. If it is gone and its process is not, it keeps what it holds.
+    pub connected: bool,
+}
+
+impl Taker {
+    /// The reader of that line.
+    ///
+    /// # Panics
+    /// If the page has no such line, which only the daemon's own book-keeping could cause.
+    pub fn new(page: Arc<ClientPage>, line: u32) -> Self {
+        assert!(page.holds(line).is_some(), "line {line}");
+        Self { page, line, connected: true }
+    }
+
+    /// Its line in the client page.
+    pub fn line(&self) -> HoldLine<'_> {
+        self.page.holds(self.line).expect("checked when the reader was made")
+    }
+
+    /// The values that it says it holds, of a table of so many blocks.
+    pub fn held(&self, max_blocks: u32) -> impl Iterator<Item = ValueWord> + use<> {
+        let alleged = self.line().alleged().into_iter();
+        alleged.filter_map(move |word| ValueWord::decode(word, max_blocks))
+    }
+
+    /// If it says that it waits for a newer value: the version that it has.
+    pub fn waits_with(&self) -> Option<u64> {
+        let line = self.line();
+        (line.waiting().load(Ordering::Relaxed) != 0).then(|| line.having().load(Ordering::Relaxed))
+    }
+
+    /// Values that it took, by its own account.
+    pub fn taken(&self) -> u64 {
+        self.line().taken().load(Ordering::Relaxed)
     }
 }

@@ -11,10 +11,12 @@ use crate::ring::reclaim::{self, Finding};
 use crate::ring::record::RecordedClaim;
 use crate::ring::{ready, space};
 use crate::sync::{Ordering, fence};
+use crate::table::action::Violation;
 use crate::table::ending::Phase;
+use crate::table::intake::Intake;
 use crate::table::ledger::ORPHANS;
 use crate::table::member::{MemberKey, Writer};
-use crate::table::queue::{Poison, Queue, Violation};
+use crate::table::poison::Poison;
 
 /// Words that are looked at in one turn: some ten microseconds. A position takes one for each refill entry and two for
 /// each writer.
@@ -50,7 +52,7 @@ enum Settled {
     Otherwise,
 }
 
-impl Queue {
+impl Intake {
     /// Claims of workers that are gone, not settled yet.
     pub fn orphaned_claims(&self) -> u32 {
         self.orphans.len() as u32
@@ -95,7 +97,7 @@ impl Queue {
     }
 
     /// A writer gave up its claim: it marked its record, and says so.
-    pub fn drop_claim(&mut self, key: MemberKey) -> Result<(), Violation> {
+    pub(super) fn drop_claim(&mut self, key: MemberKey) -> Result<(), Violation> {
         let writer = self.writers.get(&key).ok_or(Violation::NoMember(key))?;
         let word = writer.record().claim().load(Ordering::Acquire);
         // Otherwise a tick came first, and the writer may have claimed again.
@@ -109,8 +111,18 @@ impl Queue {
         Ok(())
     }
 
+    /// Settles what could not be at once, and what was given up without a word.
+    pub(super) fn settle(&mut self) {
+        let took_over = self.take_over_dropped();
+        self.settle_orphans();
+        if took_over {
+            // As in `drop_claim`.
+            space::announce(&self.control);
+        }
+    }
+
     /// Takes over claims that were given up by clients that died, or that keep silent. Whether there were any.
-    pub(super) fn take_over_dropped(&mut self) -> bool {
+    fn take_over_dropped(&mut self) -> bool {
         let dropped: Vec<(MemberKey, u64)> = self
             .writers
             .iter()
@@ -133,9 +145,9 @@ impl Queue {
         }
     }
 
-    /// Settles what can be settled now, as far as one turn allows; part of [`Queue::tick`]. What must be looked at again
+    /// Settles what can be settled now, as far as one turn allows; part of each tick. What must be looked at again
     /// comes behind the others, so that no claim keeps them from being settled, whoever says what.
-    pub fn settle_orphans(&mut self) {
+    pub(super) fn settle_orphans(&mut self) {
         let looks = self.geometry().refill_len() as usize + 2 * self.writers.len();
         let mut positions = (LOOKS_A_TURN / looks.max(1)).max(1);
         for _ in 0..self.orphans.len() {
@@ -155,7 +167,7 @@ impl Queue {
         while orphan.settled < orphan.claim.length && *positions > 0 {
             *positions -= 1;
             let position = Position(orphan.claim.position.0 + u64::from(orphan.settled));
-            match self.settle(position) {
+            match self.settle_position(position) {
                 Settled::Later => break,
                 Settled::Committed => committed = true,
                 Settled::Otherwise => {}
@@ -172,7 +184,7 @@ impl Queue {
         is_settled
     }
 
-    fn settle(&mut self, position: Position) -> Settled {
+    fn settle_position(&mut self, position: Position) -> Settled {
         // Positions are looked up here and never through `fill`, which may be another lap's by now.
         let Some(&block) = self.live.get(&self.geometry().seq(position)) else {
             return Settled::Otherwise;

@@ -1,4 +1,4 @@
-//! A table as the daemon holds it: its samples' memory, the words beside them, and the queue over both.
+//! A table as the daemon holds it: its samples' memory, the words beside them, and the state machine over both.
 //!
 //! Three memfds: data and control, which members map, and the private record, which nobody else sees. All memory
 //! is leased, committed, resident and sealed before anybody gets a descriptor; if a step fails there is no table
@@ -21,8 +21,10 @@ use crate::ring::buf::PytreeRingBuf;
 use crate::ring::control::{Control, ControlError, Geometry, GeometryError};
 use crate::ring::words::Words;
 use crate::spec::{HugePages, TableSpec};
+use crate::table::action::Action;
+use crate::table::ending::MoveSamples;
 use crate::table::ledger::Ledger;
-use crate::table::queue::{Action, MoveSamples, Queue};
+use crate::table::machine::Machine;
 use crate::token::lease_tokens;
 use crate::wire::message::{Attachment, Pages};
 
@@ -70,7 +72,7 @@ pub struct Store {
     spec: TableSpec,
     geometry: Geometry,
     layout: DataLayout,
-    queue: Queue,
+    machine: Machine,
     arrays: PytreeRingBuf<SharedBacking>,
     files: Files,
     pages: Pages,
@@ -126,7 +128,7 @@ impl Store {
 
         let name = |part: &str| format!("echo/{}/{part}", spec.name);
         let mut lease = account.clone().lease();
-        let (control, record) = (geometry.control_bytes(), Ledger::bytes(&geometry));
+        let (control, record) = (geometry.control_bytes(), Ledger::bytes(&geometry, spec.kind));
         lease.grow([control, record].map(|bytes| bytes.next_multiple_of(page_size()) as u64).iter().sum())?;
         let (control, control_file) = resident(&name("control"), control, &filling)?;
         let (record, _) = resident(&name("record"), record, &filling)?;
@@ -139,8 +141,8 @@ impl Store {
         let pages = pages_got(&arrays, &layout, huge_page, spec, &filling, &mut notes)?;
 
         let control = Arc::new(Control::create(Words::mapped(control), geometry)?);
-        let ledger = Ledger::create(Words::mapped(record), geometry);
-        let queue = Queue::create(control, ledger, spec.capacity, Box::new(lease_tokens()));
+        let ledger = Ledger::create(Words::mapped(record), geometry, spec.kind);
+        let machine = Machine::create(spec.kind, control, ledger, spec.capacity, Box::new(lease_tokens()));
         let (data, control_file) = (data.seal()?, control_file.seal()?);
         let files = Files {
             data_read_only: Arc::new(data.read_only()?),
@@ -148,7 +150,7 @@ impl Store {
             control_read_only: Arc::new(control_file.read_only()?),
             control: Arc::new(control_file.into_fd()),
         };
-        Ok(Self { spec: spec.clone(), geometry, layout, queue, arrays, files, pages, lease })
+        Ok(Self { spec: spec.clone(), geometry, layout, machine, arrays, files, pages, lease })
     }
 
     /// What it takes to make a table of a valid spec, whose large arrays are on huge pages of that size, if any.
@@ -165,7 +167,7 @@ impl Store {
             // Its layout would have been too large for a file if this could overflow.
             (slots * place.slot_bytes).next_multiple_of(granule as u64)
         });
-        let words = pages(geometry.control_bytes()) + pages(Ledger::bytes(&geometry));
+        let words = pages(geometry.control_bytes()) + pages(Ledger::bytes(&geometry, spec.kind));
         Ok(Needs { bytes: arrays.sum::<u64>() + words, file_bytes: layout.bytes() })
     }
 
@@ -174,14 +176,14 @@ impl Store {
         &self.spec
     }
 
-    /// Who reads what.
-    pub const fn queue(&self) -> &Queue {
-        &self.queue
+    /// Who writes and reads what.
+    pub const fn machine(&self) -> &Machine {
+        &self.machine
     }
 
-    /// Who reads what.
-    pub const fn queue_mut(&mut self) -> &mut Queue {
-        &mut self.queue
+    /// Who writes and reads what.
+    pub const fn machine_mut(&mut self) -> &mut Machine {
+        &mut self.machine
     }
 
     /// What was got of the kernel when it was made.
@@ -224,7 +226,7 @@ impl Store {
     pub fn tick(&mut self, actions: &mut Vec<Action>) {
         let (file, block_slots) = (self.files.data.as_fd(), self.spec.batch_size);
         let mut mover = FileMover { file, layout: &self.layout, block_slots, bytes: Vec::new() };
-        self.queue.tick(&mut mover, actions);
+        self.machine.tick(&mut mover, actions);
     }
 }
 
@@ -232,7 +234,7 @@ impl Drop for Store {
     /// Gives the pages back before the leases: whoever keeps a descriptor keeps no memory by it. But not from under
     /// members, whose batches they are, and whose devices may have them pinned: their mappings are the last to go.
     fn drop(&mut self) {
-        if self.queue.has_members() {
+        if self.machine.has_members() {
             return;
         }
         let punch = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
@@ -353,6 +355,7 @@ mod tests {
     use crate::ring::record::{ClientPage, PAGE_BYTES};
     use crate::spec::{ArraySpec, DType, Pin};
     use crate::table::member::MemberKey;
+    use crate::table::queue::Queue;
     use crate::wire::message::{EndReason, Grant};
     use rustix::io::Errno;
 
@@ -367,6 +370,13 @@ mod tests {
 
     fn governor() -> Arc<MemoryGovernor> {
         Arc::new(MemoryGovernor::new(1 << 30, 1 << 30))
+    }
+
+    fn queue(store: &mut Store) -> &mut Queue {
+        match store.machine_mut() {
+            Machine::Queue(queue) => queue,
+            Machine::Latest(_) => panic!("it is a queue table"),
+        }
     }
 
     /// A member's own mapping, as a client makes it.
@@ -393,9 +403,9 @@ mod tests {
         let page = Arc::new(ClientPage::create(Words::heap(PAGE_BYTES)).unwrap());
         let key = |member| MemberKey { client: ClientId(1), member: MemberId(member) };
         let mut actions = Vec::new();
-        store.queue_mut().attach_writer(key(1), page.clone(), 0);
-        store.queue_mut().attach_writer(key(2), page.clone(), 1);
-        store.queue_mut().attach_reader(key(3), 0, 2, &mut actions);
+        queue(&mut store).attach_writer(key(1), page.clone(), 0);
+        queue(&mut store).attach_writer(key(2), page.clone(), 1);
+        queue(&mut store).attach_reader(key(3), 0, 2, &mut actions);
         let (ours, control) = attach(&store, true);
         let mut claimers = [Claimer::new(3), Claimer::new(3)];
         let mut claim = |writer: u32| {
@@ -419,8 +429,8 @@ mod tests {
             }
             commit(&control, page.record(writer).unwrap(), &claim).unwrap();
         }
-        store.queue_mut().detach(key(2), &mut actions);
-        store.queue_mut().finish_writer(key(1)).unwrap();
+        queue(&mut store).detach(key(2), &mut actions);
+        queue(&mut store).finish_writer(key(1)).unwrap();
         store.tick(&mut actions);
         let grant = actions.iter().find_map(|action| match action {
             Action::Grant { grants, .. } => grants.first().copied(),
@@ -439,10 +449,10 @@ mod tests {
             assert_eq!((id, twice), (value, [2 * value as u16; 3]));
         }
         assert!(actions.iter().any(|a| matches!(a, Action::End { reason: EndReason::Finished, .. })));
-        store.queue_mut().release(key(3), &[token], &mut actions).unwrap();
-        let samples = store.queue().samples();
+        queue(&mut store).release(key(3), &[token], &mut actions).unwrap();
+        let samples = store.machine().intake().samples();
         assert_eq!((samples.committed, samples.delivered, samples.pending), (2, 2, 0));
-        assert!(store.queue().is_drained());
+        assert!(store.machine().is_drained());
     }
 
     #[test]

@@ -118,12 +118,14 @@ fn check_call(call: &Call) -> Result<(), CodecError> {
             access.as_ref().map_or(Ok(()), rules)
         }
         Call::SetAccess { access, .. } => rules(access),
-        Call::AttachWriter { arrays: Some(list), .. } | Call::AttachReader { arrays: Some(list), .. } => {
-            arrays(list)
-        }
+        Call::AttachWriter { arrays: Some(list), .. }
+        | Call::AttachReader { arrays: Some(list), .. }
+        | Call::AttachPublisher { arrays: Some(list), .. }
+        | Call::AttachLatest { arrays: Some(list), .. } => arrays(list),
         Call::FinishWriter { member }
         | Call::DropClaim { member }
         | Call::Detach { member }
+        | Call::NeedSpace { member }
         | Call::BeginPin { member }
         | Call::EndPin { member, .. } => check_member(*member),
         _ => Ok(()),

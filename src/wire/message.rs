@@ -31,7 +31,7 @@ use bincode::{Decode, Encode};
 
 use crate::access::AccessList;
 use crate::ids::{BlockSeq, ClientId, GrantNumber, LeaseToken, MemberId, TableId};
-use crate::spec::{ArraySpec, TableSpec};
+use crate::spec::{ArraySpec, TableKind, TableSpec};
 use crate::wire::tag::{NoTag, encode_by_discriminant};
 
 /// First word of every connection.
@@ -178,12 +178,12 @@ pub enum Call {
         /// The list.
         access: AccessList,
     },
-    /// The batches that readers hold, table by table, each in the order of its batches.
+    /// The batches and values that readers hold, table by table, each in the order of its batches.
     ListLeases {
         /// Of this table alone.
         table: Option<String>,
-        /// Table and sequence of the last row of the page before.
-        after: Option<(TableId, BlockSeq)>,
+        /// The last row of the page before.
+        after: Option<LeasePlace>,
     },
     /// This reader wants to register its mapping with CUDA. Answered when it is its turn: at most
     /// one member of a table has it, and the others wait in the order in which they asked.
@@ -199,6 +199,43 @@ pub enum Call {
         /// What it has registered now; none if nothing.
         pinned: Option<PinReport>,
     },
+    /// The right to publish values of a latest table. One at a time has it.
+    AttachPublisher {
+        /// The table's name.
+        table: String,
+        /// What the client believes a value is; a difference is refused.
+        arrays: Option<Vec<ArraySpec>>,
+    },
+    /// The right to take a latest table's newest value. Nothing is granted: what the reader holds it says in the line of
+    /// its client page that the answer names.
+    AttachLatest {
+        /// The table's name.
+        table: String,
+        /// What the client believes a value is; a difference is refused.
+        arrays: Option<Vec<ArraySpec>>,
+        /// Whether the data descriptor must be writable, as page-locking for CUDA needs it.
+        pin: bool,
+    },
+    /// This writer found no room, and is about to wait for it. Where that takes the daemon to look what can be written
+    /// again, it looks now, and for a while more often than otherwise. The answer says nothing: room is told of in shared
+    /// memory.
+    NeedSpace {
+        /// The writer.
+        member: MemberId,
+    },
+}
+
+/// Which row of a list of leases: they are in this order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
+pub struct LeasePlace {
+    /// The table.
+    pub table: TableId,
+    /// The batch, or the value.
+    pub seq: BlockSeq,
+    /// The reader's client: several may hold one value.
+    pub client: ClientId,
+    /// The reader.
+    pub member: MemberId,
 }
 
 /// What a reader says that it has registered with CUDA. For people: nothing is decided by it.
@@ -345,6 +382,7 @@ pub struct Status {
 
 /// What became of a call.
 #[derive(Clone, PartialEq, Debug, Encode, Decode)]
+#[expect(clippy::large_enum_variant, reason = "decoded, matched and gone")]
 pub enum Answer {
     #[doc(hidden)]
     Zero(NoTag),
@@ -384,7 +422,7 @@ pub enum Answer {
     },
     /// A page of leases.
     Leases {
-        /// By table id and sequence.
+        /// In the order of their places.
         rows: Vec<LeaseRow>,
         /// Whether another page follows.
         more: bool,
@@ -452,7 +490,7 @@ pub struct Attachment {
     pub data_bytes: u64,
     /// Where each array starts in the data file.
     pub offsets: Vec<u64>,
-    /// A writer's record in the client page.
+    /// The line in the client page of a writer, or of a reader of a latest table.
     pub record: u32,
 }
 
@@ -494,13 +532,15 @@ pub struct TableRow {
     pub name: String,
     /// Its id.
     pub table: TableId,
+    /// What becomes of its samples.
+    pub kind: TableKind,
     /// `open`, `draining`, `finished`, `poisoned: ...`, or [`BEING_MADE`], when nobody can attach yet.
     pub state: String,
     /// The user that it is accounted to.
     pub uid: u32,
     /// Samples in one batch.
     pub batch_size: u32,
-    /// Batches that it holds.
+    /// Batches, or values, that it holds.
     pub capacity: u32,
     /// Bytes of one sample.
     pub sample_bytes: u64,
@@ -520,9 +560,9 @@ pub struct TableRow {
 pub struct SampleCounts {
     /// Commit bits that were ever set: those of the blocks that were given back, and those in the ring.
     pub committed: u64,
-    /// Samples of the batches that readers have given back.
+    /// Samples of the batches that readers have given back; of a latest table, values that newer ones have replaced.
     pub delivered: u64,
-    /// Commit bits in blocks that no reader has given back.
+    /// Commit bits in blocks that no reader has given back; of a latest table, values that are still there.
     pub pending: u64,
 }
 
@@ -543,6 +583,8 @@ pub struct TableDetails {
     pub limit: u64,
     /// Batches given back by readers.
     pub batches_delivered: u64,
+    /// Of a latest table: the newest version that the daemon has seen; 0 if there is none.
+    pub newest: u64,
     /// Blocks by state.
     pub blocks: BlockCounts,
     /// Positions whose worker died, offered again.
@@ -573,7 +615,7 @@ pub struct BlockCounts {
     pub filling: u32,
     /// Full, not given back yet.
     pub complete: u32,
-    /// Of both: granted to a reader.
+    /// Of both: granted to a reader, or held by one.
     pub granted: u32,
 }
 
@@ -607,13 +649,13 @@ pub struct MemberRow {
     pub name: String,
     /// What it is doing, for people.
     pub state: String,
-    /// A writer: samples that it says it committed. A reader: batches given back.
+    /// A writer: samples that it says it committed. A reader: batches given back, or values that it says it took.
     pub done: u64,
     /// A writer: how often it says that it waited for room.
     pub waits: u64,
     /// A writer: how often it says that it woke a reader: at most once a batch.
     pub wakes: u64,
-    /// A reader: grants that it holds.
+    /// A reader: grants, or values, that it holds.
     pub grants: u32,
     /// A reader: bytes that it says it has registered with CUDA.
     pub pinned_bytes: u64,
@@ -689,13 +731,15 @@ pub struct Holder {
     pub for_ms: u64,
 }
 
-/// A batch that a reader holds. Its token is nobody else's business.
+/// A batch or a value that a reader holds. A batch's token is nobody else's business.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct LeaseRow {
     /// The table's id.
     pub table: TableId,
     /// Its name; that of a dropped table may be another's by now.
     pub table_name: String,
+    /// Its kind: whether a batch is held or a value.
+    pub kind: TableKind,
     /// The reader's client.
     pub client: ClientId,
     /// The reader, within its client.
@@ -704,9 +748,9 @@ pub struct LeaseRow {
     pub pid: u32,
     /// What its client calls itself.
     pub name: String,
-    /// Counts the reader's grants.
+    /// Counts the reader's grants; 0 of a value, which is not granted.
     pub number: GrantNumber,
-    /// Which batch.
+    /// Which batch; a value's version - 1.
     pub seq: BlockSeq,
     /// Where it is.
     pub block: u32,

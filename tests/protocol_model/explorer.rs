@@ -1,4 +1,4 @@
-//! Explores every state of a configuration, breadth first, and then asks whether each can still come to a good end.
+//! Explores every state of a model, breadth first, and then asks whether each can still come to a good end.
 //!
 //! *Safety*: no step breaks an invariant. Breadth first makes the trace to the first violation a shortest one.
 //! *Liveness*: from every state, with no further crash and nobody new, a goal state can be reached (AG EF in the words of the field).
@@ -7,17 +7,40 @@
 use std::fmt::{self, Write};
 
 use crate::arena::Arena;
-use crate::configuration::Configuration;
-use crate::state::State;
+use crate::packing::Packer;
 use crate::successors::Successors;
-use crate::{daemon, reader, worker};
+
+/// What is explored: a table of some kind, its size, and what may go wrong in it.
+pub trait Model {
+    type State: Copy + PartialEq;
+
+    fn initial(&self) -> Self::State;
+
+    /// Every step that any process can take.
+    fn successors(&self, state: &Self::State, out: &mut Successors<Self::State>);
+
+    /// Has everybody come to a good end?
+    fn is_goal(&self, state: &Self::State) -> bool;
+
+    /// The state in as few bits as it needs.
+    fn pack(&self, state: &Self::State) -> Packer;
+
+    /// The state that was packed into these words.
+    fn unpack(&self, packed: &[u64]) -> Self::State;
+
+    /// The state as lines for a trace.
+    fn show(&self, state: &Self::State) -> String;
+
+    /// Stop after this many states, with the exploration incomplete.
+    fn states_at_most(&self) -> usize;
+}
 
 /// What an exploration without a violation has seen.
 #[derive(Debug)]
 pub struct Explored {
     pub states: usize,
     pub goals: usize,
-    /// False if it stopped at the configuration's bound. Then liveness was not asked.
+    /// False if it stopped at the model's bound. Then liveness was not asked.
     pub complete: bool,
 }
 
@@ -41,28 +64,13 @@ impl fmt::Debug for Violation {
     }
 }
 
-/// Explores a configuration.
-pub fn explore(config: &Configuration) -> Result<Explored, Violation> {
-    config.check();
-    Exploration::new(config).run()
+/// Explores a model.
+pub fn explore(model: &impl Model) -> Result<Explored, Violation> {
+    Exploration::new(model).run()
 }
 
-/// Every step that any process can take.
-fn successors(config: &Configuration, state: &State, out: &mut Successors) {
-    for who in 0..config.workers {
-        worker::step(config, state, who, out);
-        worker::crash(config, state, who, out);
-    }
-    for who in 0..config.readers {
-        reader::step(config, state, who, out);
-        reader::crash(state, who, out);
-    }
-    daemon::step(config, state, out);
-    daemon::crash(config, state, out);
-}
-
-struct Exploration<'a> {
-    config: &'a Configuration,
+struct Exploration<'a, M> {
+    model: &'a M,
     arena: Arena,
     /// For each state the one that it was first reached from.
     parents: Vec<u32>,
@@ -71,33 +79,33 @@ struct Exploration<'a> {
     steps: Vec<u32>,
 }
 
-impl<'a> Exploration<'a> {
-    fn new(config: &'a Configuration) -> Self {
-        let initial = State::initial(config).pack(config);
+impl<'a, M: Model> Exploration<'a, M> {
+    fn new(model: &'a M) -> Self {
+        let initial = model.pack(&model.initial());
         let mut arena = Arena::new(initial.words_used());
         arena.insert(&initial.words);
-        Exploration { config, arena, parents: vec![0], first_step: Vec::new(), steps: Vec::new() }
+        Exploration { model, arena, parents: vec![0], first_step: Vec::new(), steps: Vec::new() }
     }
 
-    fn state(&self, number: usize) -> State {
-        State::unpack(self.config, self.arena.get(number))
+    fn state(&self, number: usize) -> M::State {
+        self.model.unpack(self.arena.get(number))
     }
 
     fn run(mut self) -> Result<Explored, Violation> {
         let mut out = Successors::new(false);
         let mut number = 0;
         while number < self.arena.len() {
-            if self.arena.len() > self.config.states_at_most {
+            if self.arena.len() > self.model.states_at_most() {
                 return Ok(Explored { states: self.arena.len(), goals: 0, complete: false });
             }
             out.clear();
-            successors(self.config, &self.state(number), &mut out);
+            self.model.successors(&self.state(number), &mut out);
             if let Some(message) = out.violation.take() {
                 return Err(self.violation(Property::Safety, message, number));
             }
             self.first_step.push(u32::try_from(self.steps.len()).expect("fewer than 2^32 steps"));
             for successor in &out.steps {
-                let (reached, is_new) = self.arena.insert(&successor.state.pack(self.config).words);
+                let (reached, is_new) = self.arena.insert(&self.model.pack(&successor.state).words);
                 if is_new {
                     self.parents.push(number as u32);
                 }
@@ -116,7 +124,7 @@ impl<'a> Exploration<'a> {
     fn check_liveness(self) -> Result<Explored, Violation> {
         let states = self.arena.len();
         let mut reaches: Vec<bool> =
-            (0..states).map(|number| self.state(number).is_goal(self.config)).collect();
+            (0..states).map(|number| self.model.is_goal(&self.state(number))).collect();
         let goals = reaches.iter().filter(|&&goal| goal).count();
         let mut changed = true;
         while changed {
@@ -154,12 +162,12 @@ impl<'a> Exploration<'a> {
         let mut out = Successors::new(true);
         for (step, pair) in path.windows(2).rev().enumerate() {
             out.clear();
-            successors(self.config, &self.state(pair[1]), &mut out);
+            self.model.successors(&self.state(pair[1]), &mut out);
             let target = self.state(pair[0]);
             let taken = out.steps.iter().find(|successor| successor.state == target);
             writeln!(trace, "{:4} {}", step + 1, taken.map_or("(no label)", |successor| &successor.label))?;
         }
-        write!(trace, "{}\n{} states were found", self.state(at).show(self.config), self.arena.len())?;
+        write!(trace, "{}\n{} states were found", self.model.show(&self.state(at)), self.arena.len())?;
         Ok(trace)
     }
 }

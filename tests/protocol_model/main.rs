@@ -11,6 +11,8 @@
 //! `rules_on.rs` keeps all of them and must find nothing, `rules_off.rs` leaves out one at a time and must find what
 //! that one prevents.
 //!
+//! A latest table is a model of its own, by the same explorer: `latest/`.
+//!
 //! A violation is printed as the shortest way to it, a step a line, with the last state below. One configuration:
 //!
 //! ```text
@@ -28,8 +30,10 @@ mod configuration;
 mod daemon;
 mod explorer;
 mod invariants;
+mod latest;
 mod ledger;
 mod packing;
+mod queue;
 mod reader;
 mod record;
 mod rules;

@@ -3,23 +3,23 @@
 use crate::state::State;
 
 /// One step of one process.
-pub struct Successor {
-    pub state: State,
+pub struct Successor<S = State> {
+    pub state: S,
     /// What was done, for traces; empty unless asked for.
     pub label: String,
     /// Possible, but nothing may depend on it for its progress: somebody dies, or somebody new comes.
     pub is_chance: bool,
 }
 
-pub struct Successors {
-    pub steps: Vec<Successor>,
+pub struct Successors<S = State> {
+    pub steps: Vec<Successor<S>>,
     /// The first invariant that a step out of this state breaks.
     pub violation: Option<String>,
     with_labels: bool,
 }
 
-impl Successors {
-    pub fn new(with_labels: bool) -> Successors {
+impl<S> Successors<S> {
+    pub fn new(with_labels: bool) -> Self {
         Successors { steps: Vec::new(), violation: None, with_labels }
     }
 
@@ -29,12 +29,12 @@ impl Successors {
     }
 
     /// A step; the label is only made where somebody reads it.
-    pub fn push(&mut self, state: State, label: impl FnOnce() -> String) {
+    pub fn push(&mut self, state: S, label: impl FnOnce() -> String) {
         let label = if self.with_labels { label() } else { String::new() };
         self.steps.push(Successor { state, label, is_chance: false });
     }
 
-    pub fn push_chance(&mut self, state: State, label: impl FnOnce() -> String) {
+    pub fn push_chance(&mut self, state: S, label: impl FnOnce() -> String) {
         let label = if self.with_labels { label() } else { String::new() };
         self.steps.push(Successor { state, label, is_chance: true });
     }

@@ -76,6 +76,11 @@ impl Stranger {
             true => Call::AttachWriter { table, arrays },
             false => Call::AttachReader { table, arrays, prefetch: 1, pin: false },
         };
+        self.attach_by(id, call)
+    }
+
+    /// Attaches by that call.
+    pub fn attach_by(&self, id: u32, call: Call) -> (Attachment, OwnedFd, OwnedFd) {
         let (Event::Answer { answer: Answer::Attached(attachment), .. }, descriptors) = self.call(id, call)
         else {
             panic!("it is attached")

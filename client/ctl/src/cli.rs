@@ -1,11 +1,13 @@
 //! The command line: what `echoctl --help` says, word for word.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueHint};
-use echo_client::{ArraySpec, HugePages, Pin, Rule, RuleError};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueHint};
+use echo_client::{ArraySpec, HugePages, Pin, Rule, RuleError, TableKind, VALUES};
 
 use crate::array;
 use crate::exit::Exit;
@@ -16,11 +18,13 @@ const MIN_INTERVAL: Duration = Duration::from_millis(50);
 const LONG_ABOUT: &str = "\
 Shows what happens in an echod, and why something waits.
 
-A table is a ring of batches in shared memory: writers (rollout workers) fill it, readers (trainers) empty it.";
+A table is a ring in shared memory. Of a queue table writers (rollout workers) fill batches and readers (trainers) empty
+them, each once; of a latest table one writer publishes values and every reader takes the newest.";
 
 /// What somebody would type.
 pub const EXAMPLES: &str = "  echoctl status
   echoctl table create rollouts --batch-size 256 --capacity 8 --array obs:float32:4 --array reward:float32
+  echoctl table create policy --kind latest --array weights:float32:1000000
   echoctl why rollouts
   echoctl watch --interval 5s
   echoctl doctor --config /etc/echo/echod.toml
@@ -91,7 +95,7 @@ pub enum Command {
     /// Connected processes
     #[command(subcommand)]
     Client(Client),
-    /// Batches that readers hold
+    /// Batches and values that readers hold
     #[command(subcommand)]
     Lease(Lease),
     /// What changes: samples and batches a second, and what waits longest
@@ -147,15 +151,19 @@ pub struct Create {
     /// Its name: letters, digits, '.', '_', '-' and '/'
     pub name: String,
 
-    /// Samples in a batch
-    #[arg(long, value_name = "NUMBER")]
-    pub batch_size: u32,
+    /// What becomes of its samples: each batch goes to one reader, or the newest value to all
+    #[arg(long, value_name = "KIND", default_value = "queue", value_parser = one_of(TableKind::ALL, TableKind::name))]
+    pub kind: TableKind,
 
-    /// Batches that the table holds
+    /// Samples in a batch; not of a latest table, whose values are single
     #[arg(long, value_name = "NUMBER")]
-    pub capacity: u32,
+    pub batch_size: Option<u32>,
 
-    /// Batches that it may grow to [default: the capacity]
+    /// Batches that the table holds, or values [default of a latest table: 4]
+    #[arg(long, value_name = "NUMBER")]
+    pub capacity: Option<u32>,
+
+    /// Batches, or values, that it may grow to [default: the capacity]
     #[arg(long, value_name = "NUMBER")]
     pub max_capacity: Option<u32>,
 
@@ -175,6 +183,41 @@ pub struct Create {
     /// Whether its large arrays must be on huge pages
     #[arg(long, value_name = "POLICY", default_value = "auto", value_parser = one_of(HUGE_PAGES, huge_pages))]
     pub huge_pages: HugePages,
+}
+
+impl Cli {
+    /// The command line, whose options go together.
+    ///
+    /// # Errors
+    /// If it cannot be understood, or only asks for help.
+    pub fn of(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let cli = Self::try_parse_from(arguments)?;
+        if let Command::Table(Table::Create(create)) = &cli.command {
+            create.size()?;
+        }
+        Ok(cli)
+    }
+}
+
+impl Create {
+    /// Samples in a batch, and batches.
+    ///
+    /// # Errors
+    /// If one is not given, and tables of that kind have no usual one.
+    pub fn size(&self) -> Result<(u32, u32), clap::Error> {
+        let [batch_size, capacity] = match self.kind {
+            TableKind::Queue => [self.batch_size, self.capacity],
+            TableKind::Latest => [self.batch_size.or(Some(1)), self.capacity.or(Some(VALUES))],
+        };
+        match (batch_size, capacity) {
+            (Some(batch_size), Some(capacity)) => Ok((batch_size, capacity)),
+            (batch_size, _) => {
+                let missing = if batch_size.is_none() { "--batch-size" } else { "--capacity" };
+                let message = format!("a {} table needs {missing} <NUMBER>", self.kind);
+                Err(Cli::command().error(ErrorKind::MissingRequiredArgument, message))
+            }
+        }
+    }
 }
 
 /// Who may do what with a table.
@@ -237,7 +280,7 @@ pub struct Doctor {
 /// What to ask about leases.
 #[derive(Subcommand, Debug)]
 pub enum Lease {
-    /// All batches that readers hold: which reader, which batch, whether it can be read, and for how long it was so
+    /// All batches and values that readers hold: which reader, which batch, whether it can be read, and for how long it was so
     List {
         /// Of this table alone
         table: Option<String>,
@@ -281,8 +324,8 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
 }
 
 /// Takes a policy's name; completions and help know them all.
-fn one_of<T: Copy + Send + Sync + 'static>(
-    all: [T; 3],
+fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
+    all: [T; N],
     name: fn(T) -> &'static str,
 ) -> impl TypedValueParser<Value = T> {
     PossibleValuesParser::new(all.map(name)).map(move |text| {
@@ -293,8 +336,6 @@ fn one_of<T: Copy + Send + Sync + 'static>(
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -323,5 +364,23 @@ mod tests {
         let line = ["echoctl", "table", "create", "t", "--batch-size=1", "--capacity=1", "--array=r:bool"];
         let error = Cli::try_parse_from(line.into_iter().chain(["--pin=yes"])).unwrap_err().to_string();
         assert!(error.contains("possible values: required, best-effort, off"), "{error}");
+    }
+
+    #[test]
+    fn a_queue_table_needs_a_size_and_a_latest_table_has_one() {
+        let cli = |more: &[&str]| {
+            let line = ["echoctl", "table", "create", "t", "--array=r:bool"];
+            Cli::of(line.iter().chain(more).map(OsString::from))
+        };
+        for (more, missing) in [(&["--capacity=1"][..], "--batch-size"), (&["--batch-size=1"], "--capacity")]
+        {
+            let error = cli(more).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::MissingRequiredArgument);
+            assert!(error.to_string().contains(&format!("a queue table needs {missing}")), "{error}");
+        }
+        let Command::Table(Table::Create(create)) = cli(&["--kind=latest"]).unwrap().command else {
+            panic!("it makes a table")
+        };
+        assert_eq!(create.size().unwrap(), (1, VALUES));
     }
 }

@@ -4,15 +4,13 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use clap::Parser;
-
 use crate::cli::Cli;
 use crate::commands;
 use crate::exit::Exit;
 
 /// Does what a command line asks, whose first word is the program's name; what went wrong was said on standard error.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match Cli::of(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // Nobody is left to tell if this cannot be printed.

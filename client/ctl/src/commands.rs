@@ -111,10 +111,12 @@ fn status(socket: Option<&Path>, connect: &Connect) -> Result<Answer, Failure> {
 }
 
 fn spec(create: &Create) -> TableSpec {
+    let (batch_size, capacity) = create.size().expect("checked with the rest of the command line");
     TableSpec {
-        max_capacity: create.max_capacity.unwrap_or(create.capacity),
+        kind: create.kind,
+        max_capacity: create.max_capacity.unwrap_or(capacity),
         pin: create.pin,
         huge_pages: create.huge_pages,
-        ..TableSpec::new(&create.name, create.arrays.clone(), create.batch_size, create.capacity)
+        ..TableSpec::new(&create.name, create.arrays.clone(), batch_size, capacity)
     }
 }

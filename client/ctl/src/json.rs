@@ -3,7 +3,7 @@
 use echo_client::message::{
     ClientRow, LeaseRow, LeaseState, MemberRow, PinRow, Status, TableDetails, TableRow, Wait,
 };
-use echo_client::{AccessList, TableSpec};
+use echo_client::{AccessList, TableKind, TableSpec};
 use serde_json::{Value, json};
 
 use crate::cli;
@@ -90,6 +90,7 @@ fn table_row(row: &TableRow) -> Value {
     json!({
         "name": row.name,
         "id": row.table.0,
+        "kind": row.kind.name(),
         "state": row.state,
         "uid": row.uid,
         "batch_size": row.batch_size,
@@ -120,6 +121,7 @@ fn table(details: &TableDetails) -> Value {
     object["cursor"] = details.cursor.into();
     object["limit"] = details.limit.into();
     object["batches_delivered"] = details.batches_delivered.into();
+    object["newest"] = details.newest.into();
     object["blocks"] = json!({
         "free": details.blocks.free,
         "filling": details.blocks.filling,
@@ -128,7 +130,7 @@ fn table(details: &TableDetails) -> Value {
     });
     object["holes_offered"] = details.holes_offered.into();
     object["orphaned_claims"] = details.orphaned_claims.into();
-    object["members"] = details.members.iter().map(member).collect();
+    object["members"] = details.members.iter().map(|row| member(details.spec.kind, row)).collect();
     object
 }
 
@@ -143,6 +145,7 @@ fn spec(spec: &TableSpec) -> Value {
         .iter()
         .map(|array| json!({ "path": array.path, "dtype": array.dtype.name(), "shape": array.shape }));
     json!({
+        "kind": spec.kind.name(),
         "arrays": arrays.collect::<Vec<_>>(),
         "batch_size": spec.batch_size,
         "capacity": spec.capacity,
@@ -152,7 +155,14 @@ fn spec(spec: &TableSpec) -> Value {
     })
 }
 
-fn member(member: &MemberRow) -> Value {
+fn member(kind: TableKind, member: &MemberRow) -> Value {
+    // What is counted is not the same thing, so that it has not the same name.
+    let done = match (member.writer, kind) {
+        (true, TableKind::Queue) => "samples_committed",
+        (true, TableKind::Latest) => "values_published",
+        (false, TableKind::Queue) => "batches_given_back",
+        (false, TableKind::Latest) => "values_taken",
+    };
     json!({
         "client": member.client.0,
         "member": member.member.0,
@@ -160,8 +170,7 @@ fn member(member: &MemberRow) -> Value {
         "pid": member.pid,
         "name": member.name,
         "state": member.state,
-        // The two count different things, so that they have different names here.
-        if member.writer { "samples_committed" } else { "batches_given_back" }: member.done,
+        done: member.done,
         "waits": member.waits,
         "wakes": member.wakes,
         "grants": member.grants,
@@ -221,6 +230,7 @@ fn lease(row: &LeaseRow) -> Value {
         "name": row.name,
         "grant": row.number.0,
         "batch": row.seq.0,
+        "version": if row.kind == TableKind::Latest { Value::from(row.seq.0 + 1) } else { Value::Null },
         "block": row.block,
         "state": lease_state(row.state),
         "for_ms": row.for_ms,

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use echo_client::message::LeaseState;
-use echo_client::{Client, ConnectOptions, ReaderOptions};
+use echo_client::{Client, ConnectOptions, LatestOptions, ReaderOptions};
 use serde_json::Value;
 use support::{Daemon, LONG, check_of, eventually, numbers};
 
@@ -75,6 +75,63 @@ fn a_table_is_made_shown_and_dropped() {
     assert_eq!(json(&socket, "status")["status"]["tables"], 1);
     assert_eq!(answer(&socket, "table drop a/b"), "table a/b was dropped\n");
     assert_eq!(json(&socket, "table list")["tables"], serde_json::json!([]));
+}
+
+#[test]
+fn a_latest_table_is_made_and_says_who_holds_what() {
+    let daemon = Daemon::start();
+    let socket = daemon.socket();
+    let create = "table create policy --kind latest --array weights:float32:16";
+    assert_eq!(answer(&socket, create), "table policy was made\n");
+    let (exit, _, err) = echoctl(&socket, "table create rollouts --array weights:float32:16");
+    assert!(exit == 64 && err.contains("a queue table needs --batch-size <NUMBER>"), "{exit} {err}");
+    let (exit, _, err) = echoctl(&socket, &create.replace("latest", "newest"));
+    assert!(exit == 64 && err.contains("possible values: queue, latest"), "{exit} {err}");
+    assert!(answer(&socket, "table list").contains("policy  latest      1         4 "));
+
+    let mut publisher = named(&socket, "trainer").attach_publisher("policy", None).unwrap();
+    let reader = named(&socket, "actor").attach_latest("policy", None, LatestOptions::default()).unwrap();
+    let pid = std::process::id();
+    let held: Vec<_> = (0..4)
+        .map(|_| {
+            publisher.publish(&[&[7; 64]]).unwrap();
+            reader.get().unwrap().unwrap()
+        })
+        .collect();
+    let shown = answer(&socket, "table show policy");
+    for line in
+        ["  kind       latest", "  size       4 values of 64 B", "0 filling, 4 complete; 4 held by readers"]
+    {
+        assert!(shown.contains(line), "{shown}");
+    }
+    assert!(shown.contains("  values     4 published, "), "{shown}");
+    let leases = answer(&socket, "lease list policy");
+    assert_eq!(leases.lines().count(), 5, "{leases}");
+    assert!(leases.contains("v3"), "{leases}");
+    let lease = &json(&socket, "lease list")["leases"][3];
+    assert_eq!((&lease["version"], &lease["name"]), (&4.into(), &"actor".into()));
+
+    publisher.set_timeout(LONG);
+    std::thread::scope(|scope| {
+        let publishing = scope.spawn(|| publisher.publish(&[&[8; 64]]).unwrap());
+        eventually("why names the actor", || {
+            let why = answer(&socket, "why policy");
+            why.starts_with(&format!("writer trainer (pid {pid}) (for "))
+                && why.contains(
+                    "  waits for  room: all 4 blocks are in use, one by the newest value (version 4)",
+                )
+                && why.contains(&format!(
+                    "  held by    actor (pid {pid}): holds 3 older values, from version 1 on (for "
+                ))
+        });
+        drop(held);
+        assert_eq!(publishing.join().unwrap(), 5);
+    });
+    eventually("the daemon has seen it", || json(&socket, "table show policy")["table"]["newest"] == 5);
+    let table = &json(&socket, "table show policy")["table"];
+    assert_eq!((&table["kind"], &table["spec"]["kind"]), (&"latest".into(), &"latest".into()));
+    assert_eq!(table["members"][0]["values_published"], 5);
+    assert_eq!(table["members"][1]["values_taken"], 4);
 }
 
 #[test]

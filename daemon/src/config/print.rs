@@ -78,10 +78,11 @@ fn line(out: &mut String, code: &str, origin: &Origin) -> fmt::Result {
 
 fn write_table(out: &mut String, table: &Valued<Declared>) -> fmt::Result {
     let Declared { spec, access } = &table.value;
-    let TableSpec { name, arrays, batch_size, capacity, max_capacity, pin, huge_pages } = spec;
+    let TableSpec { name, kind, arrays, batch_size, capacity, max_capacity, pin, huge_pages } = spec;
     writeln!(out)?;
     line(out, "[[table]]", &table.origin)?;
     writeln!(out, "name = {}", quote(name))?;
+    writeln!(out, "kind = {}", quote(kind.name()))?;
     writeln!(out, "batch_size = {batch_size}")?;
     writeln!(out, "capacity = {capacity}")?;
     writeln!(out, "max_capacity = {max_capacity}")?;

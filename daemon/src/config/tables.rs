@@ -4,7 +4,9 @@
 //! table and the array.
 
 use echo::access::{AccessList, MAX_RULES, RuleError};
-use echo::spec::{ArraySpec, DType, HugePages, MAX_BATCH, MAX_BLOCKS, Pin, SpecError, TableSpec};
+use echo::spec::{
+    ArraySpec, DType, HugePages, MAX_BATCH, MAX_BLOCKS, Pin, SpecError, TableKind, TableSpec, VALUES,
+};
 use thiserror::Error;
 use toml::de::DeTable;
 
@@ -13,8 +15,8 @@ use super::key::Form;
 use super::origin::{Origin, Place, Valued};
 use super::value::{ValueError, number, quoted};
 
-const TABLE_KEYS: [&str; 8] =
-    ["name", "batch_size", "capacity", "max_capacity", "pin", "huge_pages", "access", "arrays"];
+const TABLE_KEYS: [&str; 9] =
+    ["name", "kind", "batch_size", "capacity", "max_capacity", "pin", "huge_pages", "access", "arrays"];
 const ARRAY_KEYS: [&str; 3] = ["path", "dtype", "shape"];
 
 const PINS: [Pin; 3] = [Pin::Required, Pin::BestEffort, Pin::Off];
@@ -93,8 +95,14 @@ pub(super) fn tables(source: Source<'_>, item: &Item<'_>) -> Result<Vec<Valued<D
 /// One table.
 fn table(source: Source<'_>, section: &Section<'_>) -> Result<TableSpec, TableError> {
     let name = section.need("name")?.text(Form::Text)?;
-    let batch_size = count(&section.need("batch_size")?, MAX_BATCH)?;
-    let capacity = count(&section.need("capacity")?, MAX_BLOCKS)?;
+    let kind = choice(section, "kind", &TableKind::ALL, TableKind::name)?;
+    // A latest table is of one value a block, and has a usual size.
+    let [default_batch, default_capacity] = match kind {
+        TableKind::Queue => [None, None],
+        TableKind::Latest => [Some(1), Some(VALUES)],
+    };
+    let batch_size = count_or(section, "batch_size", MAX_BATCH, default_batch)?;
+    let capacity = count_or(section, "capacity", MAX_BLOCKS, default_capacity)?;
     let max_capacity = section.get("max_capacity").map_or(Ok(capacity), |item| count(&item, MAX_BLOCKS))?;
     let pin = choice(section, "pin", &PINS, pin_word)?;
     let huge_pages = choice(section, "huge_pages", &HUGE_PAGES, huge_pages_word)?;
@@ -107,7 +115,7 @@ fn table(source: Source<'_>, section: &Section<'_>) -> Result<TableSpec, TableEr
         let place = Place { within, ..element.place.clone() };
         arrays.push(array(&Section::open(source, entries, place, &ARRAY_KEYS)?)?);
     }
-    let spec = TableSpec { name, arrays, batch_size, capacity, max_capacity, pin, huge_pages };
+    let spec = TableSpec { name, kind, arrays, batch_size, capacity, max_capacity, pin, huge_pages };
     spec.validate().map_err(|source| TableError::Spec { place: section.place().clone(), source })?;
     Ok(spec)
 }
@@ -138,6 +146,19 @@ fn array(section: &Section<'_>) -> Result<ArraySpec, TableError> {
     let shape = section.need("shape")?.elements("an array of numbers, [] for a scalar")?;
     let shape: Vec<u64> = shape.iter().map(dimension).collect::<Result<_, _>>()?;
     Ok(ArraySpec { path, dtype, shape })
+}
+
+/// A number from 1 to `max`, which must be there if it has no default.
+fn count_or(
+    section: &Section<'_>,
+    key: &'static str,
+    max: u32,
+    default: Option<u32>,
+) -> Result<u32, TableError> {
+    match (section.get(key), default) {
+        (None, Some(default)) => Ok(default),
+        _ => count(&section.need(key)?, max),
+    }
 }
 
 /// A number from 1 to `max`.

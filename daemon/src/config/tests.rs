@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap::Parser;
 use echo::access::AccessList;
-use echo::spec::{ArraySpec, DType, HugePages, Pin, TableSpec};
+use echo::spec::{ArraySpec, DType, HugePages, Pin, TableKind, TableSpec};
 
 use super::*;
 
@@ -318,11 +318,16 @@ huge_pages = "off"
 path = "it's \"quoted\" \\ ü"
 dtype = "bfloat16"
 shape = [84, 84, 3]
+
+[[table]]
+name = "policy"
+kind = "latest"
+arrays = [{ path = "weights", dtype = "float32", shape = [1000] }]
 "#;
 
 #[test]
 fn tables_are_declared_with_their_defaults() {
-    let config = load_text(TABLES).expect("two good tables");
+    let config = load_text(TABLES).expect("good tables");
     let arrays = vec![ArraySpec::new("obs", DType::F32, [4]), ArraySpec::new("reward", DType::F32, [])];
     let rollouts = TableSpec::new("rollouts", arrays, 256, 8);
     let arrays = vec![ArraySpec::new("it's \"quoted\" \\ ü", DType::BF16, [84, 84, 3])];
@@ -332,11 +337,16 @@ fn tables_are_declared_with_their_defaults() {
         huge_pages: HugePages::Off,
         ..TableSpec::new("replay/1", arrays, 32, 100)
     };
+    let policy = TableSpec::latest("policy", vec![ArraySpec::new("weights", DType::F32, [1000])]);
     let origin = |line| Origin::File(Place { path: FILE.into(), line, within: String::new() });
     let open = |spec| Declared { spec, access: AccessList::open() };
     assert_eq!(
         config.tables,
-        [Valued::new(open(rollouts), origin(2)), Valued::new(open(replay), origin(11))]
+        [
+            Valued::new(open(rollouts), origin(2)),
+            Valued::new(open(replay), origin(11)),
+            Valued::new(open(policy), origin(23)),
+        ]
     );
 }
 
@@ -358,6 +368,7 @@ fn an_access_list_is_one_rule_a_string() {
 #[test]
 fn every_policy_has_a_word_that_means_it() {
     for (key, word) in [
+        ("kind", "queue"),
         ("pin", "required"),
         ("pin", "best-effort"),
         ("pin", "off"),
@@ -392,6 +403,16 @@ fn a_bad_table_is_named_with_its_array_and_the_reason() {
     for (key, value, expected) in [
         ("batch_size", "", ":1: table \"t\": batch_size is missing"),
         ("name", "", ":1: table 1: name is missing"),
+        (
+            "kind",
+            "\"fifo\"",
+            ":6: table \"t\": kind \"fifo\" is unknown, it must be one of \"queue\" or \"latest\"",
+        ),
+        (
+            "kind",
+            "\"latest\"",
+            ":1: table \"t\": no table can be like this: batch_size is 4, and it is 1 in a latest",
+        ),
         ("name", "\"a b\"", ":1: table \"a b\": no table can be like this: table name \"a b\" must be"),
         ("batchsize", "3", ":6: table \"t\": unknown key \"batchsize\", did you mean \"batch_size\"?"),
         ("batch_size", "0", ":5: table \"t\": batch_size cannot be 0: it must be from 1 to 1048576"),
@@ -436,6 +457,21 @@ fn a_bad_table_is_named_with_its_array_and_the_reason() {
         let message = refused_text(&table_with(&[(key, value)]));
         assert!(message.starts_with(&format!("{FILE}{expected}")), "{expected}\n{message}");
     }
+}
+
+#[test]
+fn a_latest_table_has_a_usual_size_and_may_have_another() {
+    let of = |changes: &[(&str, &str)]| {
+        let latest = [("kind", "\"latest\""), ("batch_size", "")];
+        load_text(&table_with(&[&latest, changes].concat())).map(|config| config.tables[0].value.spec.clone())
+    };
+    let usual = of(&[("capacity", "")]).expect("a good table");
+    assert_eq!(
+        (usual.kind, usual.batch_size, usual.capacity, usual.max_capacity),
+        (TableKind::Latest, 1, 4, 4)
+    );
+    assert_eq!(of(&[("capacity", "9"), ("batch_size", "1")]).expect("a good table").capacity, 9);
+    assert!(of(&[("capacity", "1")]).is_err(), "the newest, and the next");
 }
 
 #[test]

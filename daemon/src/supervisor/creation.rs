@@ -180,7 +180,7 @@ impl Supervisor {
         if let Some(table) = self.tables.get_mut(&table_id) {
             info!(table = name, client = %id, "table is dropped");
             table.dropped = true;
-            table.store.queue_mut().end_all(EndReason::Dropped, &mut actions);
+            table.store.machine_mut().end_all(EndReason::Dropped, &mut actions);
         }
         self.perform(actions);
         let why = refusal(RefusalKind::NoSuchTable, format!("table {name:?} was dropped"));
@@ -207,6 +207,7 @@ impl Building {
         TableRow {
             name: self.spec.name.clone(),
             table: self.id,
+            kind: self.spec.kind,
             state: BEING_MADE.into(),
             uid: self.uid,
             batch_size: self.spec.batch_size,

@@ -3,14 +3,13 @@
 use echo::access::{AccessList, Role};
 use echo::ids::{ClientId, LeaseToken, MemberId, TableId};
 use echo::peer::ProofOfExit;
-use echo::ring::record::RECORDS;
-use echo::spec::{ArraySpec, diff_arrays};
+use echo::table::action::{Action, Violation};
+use echo::table::machine::Machine;
 use echo::table::member::MemberKey;
-use echo::table::queue::{Action, Queue, Violation};
-use echo::table::store::Rights;
-use echo::wire::message::{Answer, Call, EndReason, Event, MAX_PREFETCH, Refusal, RefusalKind, Request};
-use tracing::{debug, info};
+use echo::wire::message::{Answer, Call, Event, Refusal, RefusalKind, Request};
+use tracing::info;
 
+use super::attaching::Wanted;
 use super::{Building, Supervisor};
 use crate::client::Member;
 use crate::view;
@@ -50,16 +49,26 @@ impl Supervisor {
             Call::CreateTable { spec, access } => return self.create_table(id, call_id, spec, access),
             Call::DropTable { name } => self.drop_table(id, &name),
             Call::AttachWriter { table, arrays } => {
-                let result = self.attach(id, call_id, &table, arrays.as_deref(), Rights::Write, 0);
-                return result.err().map(Answer::Refused);
+                return self.attached(id, call_id, &table, arrays.as_deref(), Wanted::Writer);
             }
             Call::AttachReader { table, arrays, prefetch, pin } => {
-                let rights = if pin { Rights::Pin } else { Rights::Read };
-                let result = self.attach(id, call_id, &table, arrays.as_deref(), rights, prefetch);
-                return result.err().map(Answer::Refused);
+                return self.attached(
+                    id,
+                    call_id,
+                    &table,
+                    arrays.as_deref(),
+                    Wanted::Reader { prefetch, pin },
+                );
+            }
+            Call::AttachPublisher { table, arrays } => {
+                return self.attached(id, call_id, &table, arrays.as_deref(), Wanted::Publisher);
+            }
+            Call::AttachLatest { table, arrays, pin } => {
+                return self.attached(id, call_id, &table, arrays.as_deref(), Wanted::Taker { pin });
             }
             Call::FinishWriter { member } => self.finish_writer(id, member),
             Call::DropClaim { member } => self.drop_claim(id, member),
+            Call::NeedSpace { member } => self.need_space(id, member),
             Call::Detach { member } => {
                 self.detach(id, member);
                 Ok(Answer::Done)
@@ -139,94 +148,6 @@ impl Supervisor {
         Ok(Answer::Done)
     }
 
-    fn attach(
-        &mut self,
-        id: ClientId,
-        call_id: u32,
-        name: &str,
-        arrays: Option<&[ArraySpec]>,
-        rights: Rights,
-        prefetch: u16,
-    ) -> Result<(), Refusal> {
-        let table_id = self.named(name)?;
-        let (role, writes) = match rights {
-            Rights::Write => (Role::Write, true),
-            Rights::Read => (Role::Read, false),
-            Rights::Pin => (Role::Pin, false),
-        };
-        self.permitted(id, table_id, role)?;
-        if !writes {
-            self.check_prefetch(id, prefetch)?;
-        }
-        let table = self.tables.get_mut(&table_id).expect("named just now");
-        let client = self.clients.get_mut(&id).expect("it asks");
-        if let Some(arrays) = arrays {
-            same_spec(&diff_arrays(&table.store.spec().arrays, arrays), name)?;
-        }
-        let queue = table.store.queue();
-        if let Some(poison) = queue.poison() {
-            let message = format!("table {name:?} is poisoned ({poison}): drop it and create it again");
-            return Err(refusal(RefusalKind::Poisoned, message));
-        }
-        match queue.end_reason() {
-            Some(EndReason::Draining) if writes => {
-                return Err(refusal(RefusalKind::Draining, "echod is stopping".into()));
-            }
-            Some(_) if writes => {
-                let message = format!("table {name:?} has ended: drop it and create it again");
-                return Err(refusal(RefusalKind::Finished, message));
-            }
-            _ => {}
-        }
-        if client.members.len() >= self.limits.members_per_client as usize {
-            let message = format!(
-                "this client has {} members already, which is the limit: connect another client",
-                client.members.len()
-            );
-            return Err(refusal(RefusalKind::Limit, message));
-        }
-        let Some((member, record)) = client.add_member(table_id, prefetch, writes) else {
-            let message = format!("this client has {RECORDS} writers already: connect another client");
-            return Err(refusal(RefusalKind::Limit, message));
-        };
-        let (key, uid, page) = (client.key(member), client.peer.uid(), client.page.clone());
-        debug!(table = name, client = %id, member = %member, ?rights, "attached");
-        let attachment = table.store.attachment(table_id, member, record.unwrap_or(0));
-        let descriptors = table.store.descriptors(rights);
-        // The answer goes before the grants.
-        let answer = Answer::Attached(attachment);
-        self.say_with(id, Event::Answer { id: call_id, answer }, descriptors);
-        let mut actions = Vec::new();
-        let queue = self.tables.get_mut(&table_id).expect("named just now").store.queue_mut();
-        match record {
-            None => queue.attach_reader(key, uid, prefetch, &mut actions),
-            Some(record) => queue.attach_writer(key, page, record),
-        }
-        self.perform(actions);
-        Ok(())
-    }
-
-    /// Whether the client may be granted so many batches ahead, beside what its user's other readers may.
-    fn check_prefetch(&self, id: ClientId, prefetch: u16) -> Result<(), Refusal> {
-        if prefetch == 0 || prefetch > MAX_PREFETCH {
-            let message = format!("prefetch is {prefetch}, it must be 1 to {MAX_PREFETCH}");
-            return Err(refusal(RefusalKind::Invalid, message));
-        }
-        let uid = self.clients[&id].peer.uid();
-        let of_uid = self.clients.values().filter(|client| client.peer.uid() == uid);
-        let leases: u32 =
-            of_uid.flat_map(|client| client.members.values()).map(|m| u32::from(m.prefetch)).sum();
-        let limit = self.limits.leases_per_uid;
-        if leases + u32::from(prefetch) > limit {
-            let message = format!(
-                "the readers of uid {uid} may have {leases} batches granted ahead already, {prefetch} more are over the \
-                 limit of {limit} (max_leases): use a smaller prefetch depth, or fewer readers"
-            );
-            return Err(refusal(RefusalKind::Limit, message));
-        }
-        Ok(())
-    }
-
     pub(super) fn member(&self, id: ClientId, member: MemberId) -> Result<&Member, Refusal> {
         let found = self.clients.get(&id).and_then(|client| client.members.get(&member));
         found.ok_or_else(|| {
@@ -235,23 +156,39 @@ impl Supervisor {
     }
 
     fn finish_writer(&mut self, id: ClientId, member: MemberId) -> Result<Answer, Refusal> {
-        self.with_queue(id, member, |queue, key| queue.finish_writer(key))
+        self.with_machine(id, member, |machine, key| machine.finish_writer(key))
     }
 
     fn drop_claim(&mut self, id: ClientId, member: MemberId) -> Result<Answer, Refusal> {
-        self.with_queue(id, member, |queue, key| queue.drop_claim(key))
+        self.with_machine(id, member, |machine, key| machine.drop_claim(key))
     }
 
-    fn with_queue(
+    fn need_space(&mut self, id: ClientId, member: MemberId) -> Result<Answer, Refusal> {
+        let table_id = self.member(id, member)?.table;
+        let key = self.clients[&id].key(member);
+        let Some(table) = self.tables.get_mut(&table_id) else { return Ok(Answer::Done) };
+        let was_poisoned = table.store.machine().intake().poison().is_some();
+        let mut actions = Vec::new();
+        table
+            .store
+            .machine_mut()
+            .need_space(key, &mut actions)
+            .map_err(|violation| refusal(RefusalKind::Invalid, violation.to_string()))?;
+        table.warn_of_poison(was_poisoned);
+        self.perform(actions);
+        Ok(Answer::Done)
+    }
+
+    fn with_machine(
         &mut self,
         id: ClientId,
         member: MemberId,
-        act: impl FnOnce(&mut Queue, MemberKey) -> Result<(), Violation>,
+        act: impl FnOnce(&mut Machine, MemberKey) -> Result<(), Violation>,
     ) -> Result<Answer, Refusal> {
         let table_id = self.member(id, member)?.table;
         let key = self.clients[&id].key(member);
         let Some(table) = self.tables.get_mut(&table_id) else { return Ok(Answer::Done) };
-        act(table.store.queue_mut(), key)
+        act(table.store.machine_mut(), key)
             .map_err(|violation| refusal(RefusalKind::Invalid, violation.to_string()))?;
         self.tick_table(table_id);
         Ok(Answer::Done)
@@ -261,10 +198,11 @@ impl Supervisor {
         let count = tokens.len() as u32;
         if let Ok(table_id) = self.member(id, member).map(|at| at.table)
             && let Some(table) = self.tables.get_mut(&table_id)
+            && let Machine::Queue(queue) = table.store.machine_mut()
         {
             let key = self.clients[&id].key(member);
             let mut actions = Vec::new();
-            let result = table.store.queue_mut().release(key, tokens, &mut actions);
+            let result = queue.release(key, tokens, &mut actions);
             // What the releaser is granted for it comes in the same packet as the acknowledgement, and before it is
             // told of an end.
             let own = |action: &Action| matches!(action, Action::Grant { reader, .. } if *reader == key);

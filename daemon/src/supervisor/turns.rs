@@ -33,7 +33,7 @@ impl Supervisor {
                 format!("the table of reader {member} was dropped: its memory needs no registration");
             return Err(refusal(RefusalKind::NoSuchTable, message));
         };
-        if let Some(poison) = table.store.queue().poison() {
+        if let Some(poison) = table.store.machine().intake().poison() {
             return Err(refusal(RefusalKind::Poisoned, poisoned(table.name(), poison)));
         }
         if draining {
@@ -71,7 +71,7 @@ impl Supervisor {
     /// A member that reads, and its table.
     fn reader(&self, id: ClientId, member: MemberId) -> Result<(TableId, MemberKey), Refusal> {
         let at = self.member(id, member)?;
-        if at.record.is_some() {
+        if at.writes {
             let message = format!("member {member} is a writer, and only readers page-lock: attach a reader");
             return Err(refusal(RefusalKind::Invalid, message));
         }
@@ -103,7 +103,7 @@ impl Supervisor {
     /// A poisoned table need not be registered.
     pub(super) fn refuse_turns_if_poisoned(&mut self, id: TableId) {
         if let Some(table) = self.tables.get(&id)
-            && let Some(poison) = table.store.queue().poison()
+            && let Some(poison) = table.store.machine().intake().poison()
             && table.turn.waiting().next().is_some()
         {
             let why = refusal(RefusalKind::Poisoned, poisoned(table.name(), poison));
@@ -117,6 +117,6 @@ impl Supervisor {
     }
 }
 
-fn poisoned(table: &str, poison: &echo::table::queue::Poison) -> String {
+fn poisoned(table: &str, poison: &echo::table::poison::Poison) -> String {
     format!("table {table:?} is poisoned ({poison}): drop it and create it again")
 }

@@ -14,6 +14,7 @@
 pub mod ancillary;
 pub mod configuration;
 mod input;
+pub mod latest;
 pub mod message;
 mod neighbour;
 pub mod seeds;
@@ -25,10 +26,11 @@ mod table;
 pub type Door = (&'static str, fn(&[u8]));
 
 /// Every door.
-pub const DOORS: [Door; 5] = [
+pub const DOORS: [Door; 6] = [
     ("message", message::holds),
     ("ancillary", ancillary::holds),
     ("control_region", shared_words::control_region_holds),
     ("client_page", shared_words::client_page_holds),
+    ("latest", latest::holds),
     ("configuration", configuration::holds),
 ];

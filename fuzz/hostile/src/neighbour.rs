@@ -10,12 +10,13 @@ use echo::ring::control::{Control, Geometry};
 use echo::ring::ready::{Readiness, look};
 use echo::ring::record::{ClientPage, PAGE_BYTES};
 use echo::ring::words::Words;
-use echo::table::ledger::Ledger;
+use echo::spec::TableKind;
+use echo::table::action::Action;
 use echo::table::member::MemberKey;
-use echo::table::queue::{Action, Queue};
+use echo::table::queue::Queue;
 use echo::wire::message::Grant;
 
-use crate::table::{Data, tokens};
+use crate::table::{Data, ledger, tokens};
 
 const SLOTS: u32 = 3;
 const BLOCKS: u32 = 2;
@@ -37,7 +38,7 @@ impl Neighbour {
     pub(crate) fn new() -> Self {
         let geometry = Geometry::new(SLOTS, BLOCKS, 1, 2).expect("a ring");
         let control = Control::create(Words::heap(geometry.control_bytes()), geometry).expect("room for it");
-        let ledger = Ledger::create(Words::heap(Ledger::bytes(&geometry)), geometry);
+        let ledger = ledger(geometry, TableKind::Queue);
         let page = Arc::new(ClientPage::create(Words::heap(PAGE_BYTES)).expect("room for a page"));
         let mut queue = Queue::create(Arc::new(control), ledger, BLOCKS, tokens(LeaseToken([0xee; 16])));
         queue.attach_writer(WRITER, page.clone(), 0);
@@ -52,26 +53,27 @@ impl Neighbour {
     /// Writes a sample, for which there is room, and reads what is complete.
     pub(crate) fn goes_on(&mut self) {
         let record = self.page.record(0).expect("the first");
-        let attempt = self.claimer.try_claim(self.queue.control(), record, 1).expect("nobody spoils it");
+        let attempt =
+            self.claimer.try_claim(self.queue.intake().control(), record, 1).expect("nobody spoils it");
         let Attempt::Claimed(claim) = attempt else { panic!("no room beside a spoilt table: {attempt:?}") };
         *self.data.at(claim.block, claim.slot) = Some(self.written);
         self.written += 1;
-        commit(self.queue.control(), record, &claim).expect("nobody spoils it");
+        commit(self.queue.intake().control(), record, &claim).expect("nobody spoils it");
         if self.written.is_multiple_of(SLOTS.into()) {
             self.reads_a_batch();
         }
         let mut actions = Vec::new();
         self.queue.tick(&mut self.data, &mut actions);
         self.perform(actions);
-        assert_eq!(self.queue.poison(), None);
-        let samples = self.queue.samples();
+        assert_eq!(self.queue.intake().poison(), None);
+        let samples = self.queue.intake().samples();
         assert_eq!((samples.committed, samples.delivered), (self.written, self.read));
     }
 
     fn reads_a_batch(&mut self) {
         let grant = self.grants.pop_front().expect("there is one reader, and it holds nothing");
         let block = BlockIndex::new(grant.block, BLOCKS).expect("one of the table's");
-        assert_eq!(look(self.queue.control(), block, grant.seq), Readiness::Complete(SLOTS));
+        assert_eq!(look(self.queue.intake().control(), block, grant.seq), Readiness::Complete(SLOTS));
         for slot in 0..SLOTS {
             assert_eq!(*self.data.at(block, slot), Some(self.read));
             self.read += 1;

@@ -5,14 +5,15 @@
 
 use echo::access::AccessList;
 use echo::ids::{BlockSeq, ClientId, GrantNumber, LeaseToken, MemberId, TableId};
-use echo::spec::{ArraySpec, DType, TableSpec};
+use echo::spec::{ArraySpec, DType, TableKind, TableSpec};
 use echo::wire::codec::{encode_event, encode_request};
 use echo::wire::message::{
     Answer, Attachment, BUILD, Call, ClientRow, EndReason, Event, Grant, Hello, Holder, LAYOUT_VERSION,
-    LeaseRow, LeaseState, MAGIC, MAX_MESSAGE, MemberRow, PROTOCOL_MAX, PROTOCOL_MIN, Pages, PinReport,
-    PinRow, Refusal, RefusalKind, Refused, Request, Status, TableDetails, TableRow, Wait, Welcome,
+    LeasePlace, LeaseRow, LeaseState, MAGIC, MAX_MESSAGE, MemberRow, PROTOCOL_MAX, PROTOCOL_MIN, Pages,
+    PinReport, PinRow, Refusal, RefusalKind, Refused, Request, Status, TableDetails, TableRow, Wait, Welcome,
 };
 
+use crate::latest;
 use crate::shared_words::Step::{self, *};
 
 /// An input: the door, a name, its bytes.
@@ -36,6 +37,13 @@ pub fn all() -> Vec<Seed> {
         let bytes = assemble(&steps);
         seeds.push(("control_region", name.into(), bytes.clone()));
         seeds.push(("client_page", name.into(), bytes));
+    }
+    for (name, steps) in latest_programs() {
+        // Three blocks, two holes offered at a time.
+        let steps = steps
+            .iter()
+            .flat_map(|(step, numbers)| std::iter::once(*step as u8).chain(numbers.iter().copied()));
+        seeds.push(("latest", name.into(), [1, 1].into_iter().chain(steps).collect()));
     }
     for (name, text) in CONFIGURATIONS {
         seeds.push(("configuration", name.into(), text.as_bytes().to_vec()));
@@ -80,10 +88,21 @@ fn requests() -> Vec<Request> {
         call(Call::ListClients { after: Some(ClientId(9)) }),
         call(Call::Why { name: table() }),
         call(Call::SetAccess { table: table(), access: access() }),
-        call(Call::ListLeases { table: Some(table()), after: Some((TableId(2), BlockSeq(3))) }),
+        call(Call::ListLeases {
+            table: Some(table()),
+            after: Some(LeasePlace {
+                table: TableId(2),
+                seq: BlockSeq(3),
+                client: ClientId(4),
+                member: MemberId(5),
+            }),
+        }),
         call(Call::BeginPin { member: MemberId(1) }),
         call(Call::EndPin { member: MemberId(1), pinned: Some(pinned()) }),
         call(Call::EndPin { member: MemberId(1), pinned: None }),
+        call(Call::AttachPublisher { table: table(), arrays: arrays() }),
+        call(Call::AttachLatest { table: table(), arrays: None, pin: false }),
+        call(Call::NeedSpace { member: MemberId(1) }),
         Request::Received,
         Request::Release { member: MemberId(1), tokens: vec![LeaseToken([0xab; 16]); 2] },
         Request::Goodbye,
@@ -107,6 +126,7 @@ fn events() -> Vec<Event> {
     let row = || TableRow {
         name: text(),
         table: TableId(2),
+        kind: TableKind::Latest,
         state: text(),
         uid: 0,
         batch_size: 256,
@@ -156,6 +176,7 @@ fn events() -> Vec<Event> {
         cursor: 8,
         limit: 2048,
         batches_delivered: 0,
+        newest: 9,
         blocks: Default::default(),
         holes_offered: 0,
         orphaned_claims: 0,
@@ -176,6 +197,7 @@ fn events() -> Vec<Event> {
     let lease = LeaseRow {
         table: TableId(2),
         table_name: text(),
+        kind: TableKind::Queue,
         client: ClientId(3),
         member: MemberId(1),
         pid: 4,
@@ -357,7 +379,88 @@ fn programs() -> Vec<(&'static str, Vec<Written>)> {
     ]
 }
 
-const CONFIGURATIONS: [(&str, &str); 8] = [
+/// As [`Written`], of a latest table.
+type LatestWritten = (latest::Step, &'static [u8]);
+
+/// Programs as `latest` reads them.
+fn latest_programs() -> Vec<(&'static str, Vec<LatestWritten>)> {
+    use latest::Step::*;
+    let started = |more: &[LatestWritten]| {
+        let mut steps: Vec<LatestWritten> =
+            vec![(AttachPublisher, &[]), (AttachReader, &[]), (Publish, &[]), (Take, &[0, 0, 0])];
+        steps.extend_from_slice(more);
+        steps
+    };
+    let lap: [LatestWritten; 3] = [(Publish, &[]), (NeedSpace, &[]), (Show, &[])];
+    vec![
+        ("values-go-round-under-one-that-is-held", started(&lap.repeat(6))),
+        (
+            "a-value-is-let-go",
+            started(&[&[(LetGo, &[0, 0][..])], &lap.repeat(3)[..], &[(Take, &[0, 1, 2])]].concat()),
+        ),
+        (
+            "a-publisher-dies",
+            started(&[
+                (Claim, &[]),
+                (KillPublisher, &[]),
+                (Tick, &[]),
+                (AttachPublisher, &[]),
+                (Publish, &[]),
+            ]),
+        ),
+        ("a-publisher-finishes", started(&[(FinishPublisher, &[]), (AttachPublisher, &[]), (Publish, &[])])),
+        ("a-reader-dies", started(&[&lap[..], &[(KillReader, &[0]), (Tick, &[])], &lap.repeat(3)].concat())),
+        ("a-reader-disconnects", started(&[&[(DisconnectReader, &[0][..])], &lap.repeat(3)[..]].concat())),
+        (
+            "another-daemon",
+            started(&[&lap[..], &[(ReplaceDaemon, &[])], &lap[..], &[(ComeBack, &[])], &lap[..]].concat()),
+        ),
+        (
+            "everything-is-held",
+            started(&[
+                (Publish, &[]),
+                (Take, &[0, 1, 1]),
+                (Publish, &[]),
+                (Take, &[0, 2, 2]),
+                (NeedSpace, &[]),
+                (Show, &[]),
+                (Tick, &[]),
+            ]),
+        ),
+        ("closed", started(&[(Close, &[2]), (Take, &[0, 1, 0]), (AttachReader, &[]), (Tick, &[])])),
+        ("ended", started(&[(EndAll, &[1]), (Publish, &[]), (Tick, &[])])),
+        (
+            "spoilt-newest",
+            started(&[(SpoilNewest, &[1, 9, 1]), (Take, &[0, 1, 0]), (Tick, &[]), (Show, &[])]),
+        ),
+        (
+            "newest-goes-back",
+            started(&[
+                (Publish, &[]),
+                (Tick, &[]),
+                (SpoilNewest, &[1, 1, 0]),
+                (Take, &[0, 1, 0]),
+                (Tick, &[]),
+            ]),
+        ),
+        (
+            "spoilt-holds",
+            started(
+                &[
+                    &[(SpoilHolds, &[3, 0, 1, 2, 1][..]), (SpoilHolds, &[4, 1, 1, 200, 7])],
+                    &lap.repeat(4)[..],
+                ]
+                .concat(),
+            ),
+        ),
+        (
+            "spoilt-states",
+            started(&[(SpoilControl, &[6, 0, 4, 0, 1, 1]), (Take, &[0, 1, 0]), (ReplaceDaemon, &[])]),
+        ),
+    ]
+}
+
+const CONFIGURATIONS: [(&str, &str); 9] = [
     ("empty", ""),
     (
         "every-setting",
@@ -376,6 +479,10 @@ const CONFIGURATIONS: [(&str, &str); 8] = [
         "[[table]]\nname = \"a\"\nbatch_size = 1\ncapacity = 1\narrays = [{path=\"x\",dtype=\"bool\",shape=[]}]\n\
          [[table]]\nname = \"b/c\"\nbatch_size = 2\ncapacity = 2\n[[table.arrays]]\npath = \"y\"\ndtype = \"uint8\"\n\
          shape = [0, 9223372036854775807]\n",
+    ),
+    (
+        "a-latest-table",
+        "[[table]]\nname = \"policy\"\nkind = \"latest\"\narrays = [{path=\"w\",dtype=\"float32\",shape=[3]}]\n",
     ),
     ("an-unknown-key", "host_bugdet = 1\n"),
     ("another-type", "max_clients = \"7\"\nhost_budget = 0x10_0000\n"),

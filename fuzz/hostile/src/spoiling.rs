@@ -2,6 +2,7 @@
 
 use echo::ids::{BlockIndex, BlockSeq, Position};
 use echo::ring::control::Control;
+use echo::ring::hold::{HOLDS, HoldLine};
 use echo::ring::ready::{BlockState, ReadyWord};
 use echo::ring::record::{MAX_CLAIM, Record, RecordedClaim};
 use echo::sync::{AtomicU32, AtomicU64, Ordering};
@@ -41,6 +42,29 @@ pub(crate) fn record(input: &mut Input<'_>, record: Record<'_>) {
         3 => word(record.wakes(), input),
         4 => word(record.waits(), input),
         _ => half(record.waiting(), input),
+    }
+}
+
+/// Writes over the word that names a latest table's newest value.
+pub(crate) fn newest(input: &mut Input<'_>, control: &Control) {
+    value(control.newest(), input);
+}
+
+/// Writes over a word of a reader's line in its client page.
+pub(crate) fn holds(input: &mut Input<'_>, line: HoldLine<'_>) {
+    match input.below(6) {
+        0 => half(line.waiting(), input),
+        1 => word(line.having(), input),
+        2 => word(line.taken(), input),
+        _ => value(line.hold(input.below(HOLDS as u32) as usize), input),
+    }
+}
+
+/// A word that names a value, or nearly.
+fn value(of: &AtomicU64, input: &mut Input<'_>) {
+    match input.below(3) {
+        0 => word(of, input),
+        _ => of.store(u64::from(input.u8()) << 12 | u64::from(input.below(8)), Ordering::Release),
     }
 }
 

@@ -16,11 +16,15 @@ use echo::ring::control::{Control, Geometry};
 use echo::ring::ready::{Readiness, look};
 use echo::ring::record::{ClientPage, PAGE_BYTES, RecordedClaim};
 use echo::ring::words::Words;
+use echo::spec::TableKind;
 use echo::sync::Ordering;
-use echo::table::ending::Phase;
+use echo::table::action::Action;
+use echo::table::ending::{MoveSamples, Phase};
 use echo::table::ledger::Ledger;
+use echo::table::machine::Machine;
 use echo::table::member::MemberKey;
-use echo::table::queue::{Action, MoveSamples, Poison, Queue, RebuildError, Tokens};
+use echo::table::poison::{Poison, RebuildError};
+use echo::table::queue::{Queue, Tokens};
 use echo::table::turn::Turn;
 use echo::table::why::{self, Watch};
 use echo::wire::message::{EndReason, Grant};
@@ -40,6 +44,11 @@ pub(crate) fn tokens(first: LeaseToken) -> Tokens {
         next = next.wrapping_add(1);
         Ok(LeaseToken(next.to_le_bytes()))
     })
+}
+
+/// A private record of that kind.
+pub(crate) fn ledger(geometry: Geometry, kind: TableKind) -> Ledger {
+    Ledger::create(Words::heap(Ledger::bytes(&geometry, kind)), geometry, kind)
 }
 
 /// The bytes of the only array: one number a slot.
@@ -86,9 +95,9 @@ struct ReaderSide {
     prefetch: u16,
 }
 
-/// The table. `None` for its queue once no daemon could take it over.
+/// The table. `None` for its machine once no daemon could take it over.
 pub(crate) struct Table {
-    queue: Option<Queue>,
+    machine: Option<Machine>,
     data: Data,
     workers: Vec<Worker>,
     readers: BTreeMap<MemberKey, ReaderSide>,
@@ -105,9 +114,10 @@ impl Table {
         let geometry =
             Geometry::new(block_slots, blocks, refill_len, bits_per_word).expect("numbers of a ring");
         let control = Control::create(Words::heap(geometry.control_bytes()), geometry).expect("room for it");
-        let ledger = Ledger::create(Words::heap(Ledger::bytes(&geometry)), geometry);
+        let ledger = ledger(geometry, TableKind::Queue);
+        let queue = Queue::create(Arc::new(control), ledger, blocks, tokens(LeaseToken([0; 16])));
         Self {
-            queue: Some(Queue::create(Arc::new(control), ledger, blocks, tokens(LeaseToken([0; 16])))),
+            machine: Some(Machine::Queue(queue)),
             data: Data::new(&geometry),
             workers: Vec::new(),
             readers: BTreeMap::new(),
@@ -121,16 +131,23 @@ impl Table {
 
     /// Whether there still is a table.
     pub(crate) const fn is_there(&self) -> bool {
-        self.queue.is_some()
+        self.machine.is_some()
     }
 
     fn queue(&mut self) -> &mut Queue {
-        self.queue.as_mut().expect("programs end with the table")
+        Self::queue_of(&mut self.machine)
+    }
+
+    fn queue_of(machine: &mut Option<Machine>) -> &mut Queue {
+        match machine {
+            Some(Machine::Queue(queue)) => queue,
+            _ => panic!("programs end with the table"),
+        }
     }
 
     /// The words that all of its workers can write.
     pub(crate) fn control(&mut self) -> Arc<Control> {
-        self.queue().control().clone()
+        self.queue().intake().control().clone()
     }
 
     /// What a worker can write beside them, and how it tells the daemon that it gave up its claim.
@@ -250,7 +267,7 @@ impl Table {
     /// As the daemon does it: who cannot be let go of now is asked about again.
     fn let_go(&mut self) {
         let mut actions = Vec::new();
-        let queue = self.queue.as_mut().expect("programs end with the table");
+        let queue = Self::queue_of(&mut self.machine);
         self.leaving.retain(|worker| !queue.detach(worker.key, &mut actions));
         self.perform(actions);
     }
@@ -329,7 +346,7 @@ impl Table {
 
     pub(crate) fn tick(&mut self) {
         let mut actions = Vec::new();
-        let queue = self.queue.as_mut().expect("programs end with the table");
+        let queue = Self::queue_of(&mut self.machine);
         queue.tick(&mut self.data, &mut actions);
         self.perform(actions);
         self.let_go();
@@ -337,11 +354,11 @@ impl Table {
 
     /// Another daemon takes over. It may refuse, since the words do not fit the record; for no other reason.
     pub(crate) fn replace_daemon(&mut self) {
-        let Some(queue) = self.queue.take() else { return };
-        let control = queue.control().clone();
+        let Some(queue) = self.machine.take() else { return };
+        let control = queue.intake().control().clone();
         let geometry = *control.geometry();
-        let ledger =
-            Ledger::open(queue.into_ledger().into_words(), geometry).expect("nobody else writes the record");
+        let ledger = Ledger::open(queue.into_ledger().into_words(), geometry, TableKind::Queue)
+            .expect("nobody else writes it");
         let first = u128::from(self.next_client) << 64;
         self.next_client += 1;
         let mut queue = match Queue::rebuild(control, ledger, tokens(LeaseToken(first.to_le_bytes()))) {
@@ -356,30 +373,35 @@ impl Table {
         for (&key, side) in &self.readers {
             queue.attach_reader(key, 0, side.prefetch, &mut actions);
         }
-        self.queue = Some(queue);
+        self.machine = Some(Machine::Queue(queue));
         self.perform(actions);
         self.let_go();
     }
 
     /// Whether more claims wait to be settled than a few workers' deaths leave.
     pub(crate) fn is_flooded(&mut self) -> bool {
-        self.queue().orphaned_claims() > 100
+        self.queue().intake().orphaned_claims() > 100
     }
 
     /// Asks what is being waited for, and for everything else that is shown of a table.
     pub(crate) fn show(&mut self) {
         self.clock += 1;
         let now = Duration::from_secs(self.clock);
-        let queue = self.queue.as_ref().expect("programs end with the table");
-        self.watch.observe(queue, now);
-        for wait in why::waits(queue, &Turn::default(), &self.watch, now, &|client| {
+        let machine = self.machine.as_ref().expect("programs end with the table");
+        let intake = machine.intake();
+        self.watch.observe(machine, now);
+        for wait in why::waits(machine, &Turn::default(), &self.watch, now, &|client| {
             (client.0 as u32, client.to_string())
         }) {
             assert!(!wait.who.is_empty() && !wait.waits_for.is_empty());
         }
-        let _ =
-            (queue.holes_offered(), queue.orphaned_claims(), queue.is_unsettled(), queue.cursor_and_limit());
-        let _: Vec<u64> = queue.writers().values().map(|writer| writer.committed()).collect();
+        let _ = (
+            intake.holes_offered(),
+            intake.orphaned_claims(),
+            machine.is_unsettled(),
+            intake.cursor_and_limit(),
+        );
+        let _: Vec<u64> = intake.writers().values().map(|writer| writer.committed()).collect();
     }
 
     /// What holds after each step, whatever the words say.
@@ -387,18 +409,21 @@ impl Table {
         let blocks = self.control().geometry().max_blocks();
         let last_delivered = self.delivered;
         let queue = self.queue();
-        let samples = queue.samples();
+        let samples = queue.intake().samples();
         assert_eq!(samples.committed, samples.delivered + samples.pending);
         assert!(samples.delivered >= last_delivered, "what was delivered stays so");
-        let counts = queue.block_counts();
+        let counts = queue.intake().block_counts();
         assert_eq!(counts.free + counts.filling + counts.complete, blocks, "a block is lost, or there twice");
         let held: u32 = queue.readers().values().map(|reader| reader.held).sum();
         let granted = queue.granted_blocks().count() as u32;
         assert_eq!((held, granted), (granted, counts.granted), "a grant is lost, or there twice");
         assert!(queue.readers().values().all(|reader| reader.held <= u32::from(reader.prefetch)));
-        if let Some(poison) = queue.poison() {
+        if let Some(poison) = queue.intake().poison() {
             assert!(!poison.to_string().is_empty());
-            assert!(matches!(queue.phase(), Phase::Closed(_)), "nothing more comes of a poisoned table");
+            assert!(
+                matches!(queue.intake().phase(), Phase::Closed(_)),
+                "nothing more comes of a poisoned table"
+            );
         }
         self.delivered = samples.delivered;
     }
@@ -421,6 +446,6 @@ impl Table {
             self.check();
         }
         assert!(is_over(self), "it keeps {} writers that are gone", self.leaving.len());
-        assert!(self.queue().writers().is_empty() && self.queue().readers().is_empty());
+        assert!(self.queue().intake().writers().is_empty() && self.queue().readers().is_empty());
     }
 }

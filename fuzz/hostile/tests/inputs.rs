@@ -74,6 +74,11 @@ fn a_spoilt_client_page_harms_its_table_alone() {
 }
 
 #[test]
+fn a_spoilt_latest_table_harms_itself_alone() {
+    holds("latest");
+}
+
+#[test]
 fn any_bytes_are_a_configuration_or_an_error() {
     holds("configuration");
 }

@@ -2,10 +2,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ids::{BlockSeq, ClientId, GrantNumber, LeaseToken, TableId};
-use crate::spec::{DType, MAX_NAME, TableSpec};
+use crate::spec::{DType, MAX_NAME, TableKind, TableSpec};
 use crate::wire::message::{
-    Answer, Attachment, ClientRow, EndReason, Grant, Hello, LeaseRow, LeaseState, MAX_LIBRARY, MAX_PINS,
-    MAX_PINS_OF_CLIENT, MAX_ROWS, PinReport, PinRow, Refusal, RefusalKind, Refused, Status, Wait, Welcome,
+    Answer, Attachment, ClientRow, EndReason, Grant, Hello, LeasePlace, LeaseRow, LeaseState, MAX_LIBRARY,
+    MAX_PINS, MAX_PINS_OF_CLIENT, MAX_ROWS, PinReport, PinRow, Refusal, RefusalKind, Refused, Status, Wait,
+    Welcome,
 };
 
 fn hex(bytes: &[u8]) -> String {
@@ -42,6 +43,7 @@ fn lease(table: &str, name: &str) -> LeaseRow {
     LeaseRow {
         table: TableId(2),
         table_name: table.into(),
+        kind: TableKind::Latest,
         client: ClientId(3),
         member: MemberId(4),
         pid: 5,
@@ -93,10 +95,11 @@ fn requests_have_these_bytes() {
     };
     let call = |call| Request::Call { id: 5, call };
     let arrays = || Some(spec().arrays);
+    let place = LeasePlace { table: TableId(2), seq: BlockSeq(3), client: ClientId(4), member: MemberId(5) };
     let golden = [
         (Request::Hello(hello), "0101010203040162016e"),
         (Request::Status, "02"),
-        (call(Call::CreateTable { spec: spec(), access: None }), "03050101740101780c0104fb00010808020100"),
+        (call(Call::CreateTable { spec: spec(), access: None }), "0305010174010101780c0104fb00010808020100"),
         (call(Call::DropTable { name: "t".into() }), "0305020174"),
         (call(Call::AttachWriter { table: "t".into(), arrays: None }), "030503017400"),
         (
@@ -112,13 +115,16 @@ fn requests_have_these_bytes() {
         (call(Call::Why { name: "t".into() }), "03050b0174"),
         (call(Call::SetAccess { table: "t".into(), access: access() }), "03050c017403010102030203640c"),
         (call(Call::ListLeases { table: None, after: None }), "03050d0000"),
-        (
-            call(Call::ListLeases { table: Some("t".into()), after: Some((TableId(2), BlockSeq(3))) }),
-            "03050d010174010203",
-        ),
+        (call(Call::ListLeases { table: Some("t".into()), after: Some(place) }), "03050d0101740102030405"),
         (call(Call::BeginPin { member: MemberId(1) }), "03050e01"),
         (call(Call::EndPin { member: MemberId(1), pinned: None }), "03050f0100"),
         (call(Call::EndPin { member: MemberId(1), pinned: Some(pinned("l")) }), "03050f01010203016c01"),
+        (call(Call::AttachPublisher { table: "t".into(), arrays: None }), "030510017400"),
+        (
+            call(Call::AttachLatest { table: "t".into(), arrays: arrays(), pin: true }),
+            "0305110174010101780c010401",
+        ),
+        (call(Call::NeedSpace { member: MemberId(1) }), "03051201"),
         (Request::Received, "04"),
         (
             Request::Release { member: MemberId(1), tokens: vec![LeaseToken([0xab; 16])] },
@@ -165,7 +171,7 @@ fn events_have_these_bytes() {
         (answer(Answer::Table { table: TableId(2), created: true }), "0405030201".into()),
         (
             answer(Answer::Attached(attachment(spec()))),
-            "040504010201740101780c0104fb00010808020108084020fd0000000000010000010000".into(),
+            "0405040102017401010178".to_owned() + "0c0104fb00010808020108084020fd0000000000010000010000",
         ),
         (answer(Answer::Tables { rows: vec![], more: false }), "0405050000".into()),
         (answer(Answer::Clients { rows: vec![], more: true }), "0405070001".into()),
@@ -179,7 +185,7 @@ fn events_have_these_bytes() {
         (answer(Answer::Why { waits: vec![wait] }), "0405080101770166".to_owned() + "0001"),
         (
             answer(Answer::Leases { rows: vec![lease("t", "n")], more: true }),
-            "0405090102017403040501".to_owned() + "6e060708020109" + "01",
+            "040509010201740203040501".to_owned() + "6e060708020109" + "01",
         ),
         (
             Event::Granted { member: MemberId(1), released: 4, grants: vec![grant] },
@@ -289,6 +295,7 @@ fn zeros_are_no_message() {
     let zero_member = encode_request(&Request::Release { member: MemberId(0), tokens: vec![] }).unwrap();
     assert!(matches!(decode_request(&zero_member), Err(CodecError::Value { .. })));
     for call in [
+        Call::NeedSpace { member: MemberId(0) },
         Call::BeginPin { member: MemberId(0) },
         Call::EndPin { member: MemberId(0), pinned: Some(pinned("l")) },
     ] {

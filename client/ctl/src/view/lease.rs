@@ -1,5 +1,6 @@
-//! Batches that readers hold.
+//! Batches and values that readers hold.
 
+use echo_client::TableKind;
 use echo_client::message::LeaseRow;
 
 use super::grid;
@@ -14,8 +15,8 @@ pub(super) fn list(rows: &[LeaseRow]) -> String {
             format!("{}.{}", row.client, row.member),
             row.pid.to_string(),
             printable(&row.name),
-            row.number.to_string(),
-            row.seq.to_string(),
+            if row.kind == TableKind::Queue { row.number.to_string() } else { "-".into() },
+            if row.kind == TableKind::Queue { row.seq.to_string() } else { format!("v{}", row.seq.0 + 1) },
             row.block.to_string(),
             lease_state(row.state).to_owned(),
             row.for_ms.map_or_else(|| "-".into(), age),
@@ -37,6 +38,7 @@ mod tests {
         let row = |seq, state, for_ms| LeaseRow {
             table: TableId(1),
             table_name: "rollouts".into(),
+            kind: TableKind::Queue,
             client: ClientId(2),
             member: MemberId(1),
             pid: 77,
@@ -47,12 +49,18 @@ mod tests {
             state,
             for_ms,
         };
+        let value = LeaseRow {
+            kind: TableKind::Latest,
+            number: GrantNumber(0),
+            ..row(11, LeaseState::Complete, Some(1000))
+        };
         assert_eq!(
-            list(&[row(9, LeaseState::Complete, Some(2000)), row(10, LeaseState::Filling, None)]),
+            list(&[row(9, LeaseState::Complete, Some(2000)), row(10, LeaseState::Filling, None), value]),
             "\
 TABLE     READER  PID  NAME          GRANT  BATCH  BLOCK  STATE      FOR
 rollouts     2.1   77  trainer\\u{a}     10      9      0  complete  2.0s
-rollouts     2.1   77  trainer\\u{a}     11     10      0  filling      -"
+rollouts     2.1   77  trainer\\u{a}     11     10      0  filling      -
+rollouts     2.1   77  trainer\\u{a}      -    v12      0  complete  1.0s"
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use echo_client::message::{MemberRow, TableDetails, TableRow};
 
-use echo_client::AccessList;
+use echo_client::{AccessList, TableKind};
 
 use super::grid;
 use super::printable::printable;
@@ -13,6 +13,7 @@ pub(super) fn list(rows: &[TableRow]) -> String {
     let cells = rows.iter().map(|row| {
         vec![
             row.name.clone(),
+            row.kind.name().to_owned(),
             row.batch_size.to_string(),
             row.capacity.to_string(),
             bytes(row.committed_bytes),
@@ -26,6 +27,7 @@ pub(super) fn list(rows: &[TableRow]) -> String {
     });
     let head = [
         "TABLE",
+        "KIND",
         "#BATCH",
         "#CAPACITY",
         "#MEMORY",
@@ -41,14 +43,16 @@ pub(super) fn list(rows: &[TableRow]) -> String {
 
 pub(super) fn show(details: &TableDetails) -> String {
     let TableDetails { row, spec, pages, blocks, .. } = details;
+    let size = match spec.kind {
+        TableKind::Queue => {
+            format!("{} batches of {} samples of {}", row.capacity, row.batch_size, bytes(row.sample_bytes))
+        }
+        TableKind::Latest => format!("{} values of {}", row.capacity, bytes(row.sample_bytes)),
+    };
     let mut lines = vec![
         format!("table {}: {}, of uid {}", row.name, printable(&row.state), row.uid),
-        format!(
-            "  size       {} batches of {} samples of {}",
-            row.capacity,
-            row.batch_size,
-            bytes(row.sample_bytes)
-        ),
+        format!("  kind       {}", spec.kind),
+        format!("  size       {size}"),
         format!(
             "  memory     samples {} resident, {} locked, {} on huge pages; {} with the control words",
             bytes(pages.resident_bytes),
@@ -60,13 +64,24 @@ pub(super) fn show(details: &TableDetails) -> String {
         format!("  access     {}", rules(&details.access)),
     ];
     lines.extend(pages.notes.iter().map(|note| format!("  note       {}", printable(note))));
+    let samples = row.samples;
+    lines.push(match spec.kind {
+        TableKind::Queue => format!(
+            "  samples    {} committed, {} delivered in {} batches, {} pending",
+            samples.committed, samples.delivered, details.batches_delivered, samples.pending
+        ),
+        TableKind::Latest => format!(
+            "  values     {} published, the newest is version {}; {} are overwritten, {} still there",
+            samples.committed, details.newest, samples.delivered, samples.pending
+        ),
+    });
+    let granted = match spec.kind {
+        TableKind::Queue => "granted to readers",
+        TableKind::Latest => "held by readers",
+    };
     lines.extend([
         format!(
-            "  samples    {} committed, {} delivered in {} batches, {} pending",
-            row.samples.committed, row.samples.delivered, details.batches_delivered, row.samples.pending
-        ),
-        format!(
-            "  blocks     {} free, {} filling, {} complete; {} granted to readers",
+            "  blocks     {} free, {} filling, {} complete; {} {granted}",
             blocks.free, blocks.filling, blocks.complete, blocks.granted
         ),
         format!("  positions  next {}, limit {}", details.cursor, details.limit),
@@ -84,7 +99,7 @@ pub(super) fn show(details: &TableDetails) -> String {
     lines.push(String::new());
     lines.push(grid(&["ARRAY", "DTYPE", "SHAPE", "#A SAMPLE"], arrays));
     lines.push(String::new());
-    lines.push(members(&details.members));
+    lines.push(members(spec.kind, &details.members));
     lines.join("\n")
 }
 
@@ -100,22 +115,26 @@ fn rules(access: &AccessList) -> String {
     if rules.is_empty() { "its owner alone".into() } else { rules.join(" ") }
 }
 
-fn members(members: &[MemberRow]) -> String {
+fn members(kind: TableKind, members: &[MemberRow]) -> String {
     if members.is_empty() {
         return "nobody is attached".into();
     }
+    let (written, read, held) = match kind {
+        TableKind::Queue => ("samples", "batches", "#GRANTS"),
+        TableKind::Latest => ("values", "values", "#HOLDS"),
+    };
     let cells = members.iter().map(|member| {
         vec![
             if member.writer { "writer" } else { "reader" }.to_owned(),
             member.pid.to_string(),
             printable(&member.name),
-            format!("{} {}", member.done, if member.writer { "samples" } else { "batches" }),
+            format!("{} {}", member.done, if member.writer { written } else { read }),
             member.grants.to_string(),
             pinned(member.pinned_bytes),
             printable(&member.state),
         ]
     });
-    grid(&["MEMBER", "#PID", "NAME", "#DONE", "#GRANTS", "#PINNED", "STATE"], cells)
+    grid(&["MEMBER", "#PID", "NAME", "#DONE", held, "#PINNED", "STATE"], cells)
 }
 
 #[cfg(test)]
@@ -129,6 +148,7 @@ mod tests {
         TableRow {
             name: "rollouts".into(),
             table: echo::ids::TableId(1),
+            kind: TableKind::Queue,
             state: "open".into(),
             uid: 1000,
             batch_size: 256,
@@ -146,15 +166,14 @@ mod tests {
         assert_eq!(
             list(&[row()]),
             "\
-TABLE     BATCH  CAPACITY    MEMORY  WRITERS  READERS  COMMITTED  DELIVERED  PENDING  STATE
-rollouts    256         8  56.0 KiB        1        0        300        256       44  open"
+TABLE     KIND   BATCH  CAPACITY    MEMORY  WRITERS  READERS  COMMITTED  DELIVERED  PENDING  STATE
+rollouts  queue    256         8  56.0 KiB        1        0        300        256       44  open"
         );
     }
 
-    #[test]
-    fn a_table_is_shown_with_its_arrays_and_members() {
+    fn details() -> TableDetails {
         let arrays = vec![ArraySpec::new("obs", DType::F32, [4]), ArraySpec::new("reward", DType::F32, [])];
-        let details = TableDetails {
+        TableDetails {
             row: row(),
             spec: TableSpec::new("rollouts", arrays, 256, 8),
             access: AccessList::owned(),
@@ -168,27 +187,37 @@ rollouts    256         8  56.0 KiB        1        0        300        256     
             cursor: 300,
             limit: 2304,
             batches_delivered: 1,
+            newest: 0,
             blocks: BlockCounts { free: 0, filling: 8, complete: 0, granted: 0 },
             holes_offered: 1,
             orphaned_claims: 0,
-            members: vec![MemberRow {
-                client: echo::ids::ClientId(3),
-                member: echo::ids::MemberId(1),
-                writer: true,
-                pid: 4242,
-                name: "worker".into(),
-                state: "between samples".into(),
-                done: 300,
-                waits: 2,
-                wakes: 1,
-                grants: 0,
-                pinned_bytes: 0,
-            }],
-        };
+            members: vec![member("worker", true, "between samples", 300, 0)],
+        }
+    }
+
+    fn member(name: &str, writer: bool, state: &str, done: u64, grants: u32) -> MemberRow {
+        MemberRow {
+            client: echo::ids::ClientId(3),
+            member: echo::ids::MemberId(1),
+            writer,
+            pid: 4242,
+            name: name.into(),
+            state: state.into(),
+            done,
+            waits: 2,
+            wakes: 1,
+            grants,
+            pinned_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn a_table_is_shown_with_its_arrays_and_members() {
         assert_eq!(
-            show(&details),
+            show(&details()),
             "\
 table rollouts: open, of uid 1000
+  kind       queue
   size       8 batches of 256 samples of 20 B
   memory     samples 40.0 KiB resident, 0 B locked, 0 B on huge pages; 56.0 KiB with the control words
   policies   pin best-effort, huge pages auto
@@ -205,6 +234,49 @@ reward  float32  []          4 B
 
 MEMBER   PID  NAME           DONE  GRANTS  PINNED  STATE
 writer  4242  worker  300 samples       0       -  between samples"
+        );
+    }
+
+    #[test]
+    fn a_latest_table_is_shown_with_its_newest_value_and_who_holds_what() {
+        let policy = TableDetails {
+            row: TableRow {
+                name: "policy".into(),
+                kind: TableKind::Latest,
+                batch_size: 1,
+                capacity: 4,
+                sample_bytes: 4096,
+                samples: SampleCounts { committed: 12, delivered: 9, pending: 3 },
+                ..row()
+            },
+            spec: TableSpec::latest("policy", vec![ArraySpec::new("w", DType::F32, [1024])]),
+            pages: Pages::default(),
+            cursor: 12,
+            limit: 13,
+            newest: 12,
+            batches_delivered: 9,
+            blocks: BlockCounts { free: 0, filling: 1, complete: 3, granted: 2 },
+            holes_offered: 0,
+            members: vec![member("actor", false, "holds values", 7, 2)],
+            ..details()
+        };
+        let shown = show(&policy);
+        let shown: Vec<&str> = shown.lines().collect();
+        assert_eq!(shown[1..3], ["  kind       latest", "  size       4 values of 4.0 KiB"]);
+        assert_eq!(
+            shown[6..9],
+            [
+                "  values     12 published, the newest is version 12; 9 are overwritten, 3 still there",
+                "  blocks     0 free, 1 filling, 3 complete; 2 held by readers",
+                "  positions  next 12, limit 13",
+            ]
+        );
+        assert_eq!(
+            shown[13..],
+            [
+                "MEMBER   PID  NAME       DONE  HOLDS  PINNED  STATE",
+                "reader  4242  actor  7 values      2       -  holds values",
+            ]
         );
     }
 }

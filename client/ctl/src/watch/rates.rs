@@ -62,6 +62,7 @@ impl Rates {
 #[cfg(test)]
 pub(crate) mod tests {
     use echo::ids::TableId;
+    use echo_client::TableKind;
     use echo_client::message::SampleCounts;
 
     use super::*;
@@ -71,6 +72,7 @@ pub(crate) mod tests {
         let row = TableRow {
             name: "rollouts".into(),
             table: TableId(id),
+            kind: TableKind::Queue,
             state: "open".into(),
             uid: 1000,
             batch_size: 4,

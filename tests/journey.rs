@@ -110,7 +110,7 @@ fn a_claim_that_was_put_aside_is_taken_up_once_and_by_its_writer() {
 #[test]
 fn a_table_that_is_being_made_is_shown_with_what_is_resident_and_cannot_be_attached_to() {
     const BYTES: u64 = 1 << 30;
-    let daemon = Daemon::start_with(&["--prefault-threads=1", "--host-budget=2 GiB"]);
+    let daemon = Daemon::start_with(&["--prefault-threads", "1", "--host-budget", "2GiB"]);
     let (client, other) = (daemon.client(), daemon.client());
     let spec = TableSpec::new("large", vec![ArraySpec::new("x", DType::U8, [1 << 20])], 64, 16);
     let seen = Mutex::new(Vec::new());

@@ -13,7 +13,8 @@
 //! 4. [`ring`]: the protocol in shared memory; its module page is the essay.
 //! 5. [`host_pinning`]: page-locking what is mapped with CUDA, where a trainer asks for it.
 //! 6. [`table`]: who may read what, as pure state machines.
-//! 7. [`wire`], [`peer`], [`token`]: the conversation, and who is talking.
+//! 7. [`replay`]: tables whose samples are chosen; which, and until when, as pure state machines.
+//! 8. [`wire`], [`peer`], [`token`]: the conversation, and who is talking.
 
 pub mod access;
 #[cfg(not(echo_loom))]
@@ -23,6 +24,8 @@ pub mod ids;
 pub mod memory;
 #[cfg(not(echo_loom))]
 pub mod peer;
+#[cfg(not(echo_loom))]
+pub mod replay;
 pub mod ring;
 pub mod spec;
 pub mod sync;

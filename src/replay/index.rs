@@ -36,7 +36,7 @@ use crate::replay::peaks::Peaks;
 use crate::replay::rng::Rng;
 use crate::replay::selector::Chooser;
 use crate::replay::selector::heap::Heap;
-use crate::replay::settings::{Real, ReplaySpec};
+use crate::replay::settings::{Real, ReplaySpec, Selector};
 use crate::replay::staleness::LagHistogram;
 use crate::ring::words::Words;
 
@@ -117,13 +117,16 @@ pub struct Index {
     limit_before: u64,
     max_staleness: Option<u64>,
     keys: KeyMap,
+    /// Beyond all keys that were in the map.
+    keys_end: u64,
     live: Live,
     sampler: Chooser,
     remover: Chooser,
     highest: Peaks,
+    /// Whether it matters when a priority was set.
+    turns: bool,
     /// The oldest version first; only where items can be too old.
     by_version: Option<Heap>,
-    leases: Vec<u32>,
     leased: u64,
     /// Slots that are gone and leased.
     lingering: u32,
@@ -158,12 +161,15 @@ impl Index {
             limit_before: 0,
             max_staleness: spec.staleness.max,
             keys: KeyMap::new(spec.max_size + 1),
+            keys_end: 0,
             live: Live::new(slots),
             sampler: Chooser::new(spec.sampler, slots, decay),
             remover: Chooser::new(spec.remover, slots, 1.0),
             highest: Peaks::new(slots),
+            turns: [spec.sampler, spec.remover]
+                .iter()
+                .any(|selector| matches!(selector, Selector::MinHeap | Selector::MaxHeap)),
             by_version: spec.staleness.max.map(|_| Heap::new(slots)),
-            leases: vec![0; slots as usize],
             leased: 0,
             lingering: 0,
             freed: Vec::new(),
@@ -230,14 +236,18 @@ impl Index {
         match self.items.state(slot) {
             SlotState::Stored(other) | SlotState::Gone(other) if other == key => return Ok(true),
             SlotState::Stored(other) => return Err(InsertError::Occupied { key, slot, other }),
-            SlotState::Gone(other) if self.leases[slot as usize] > 0 => {
+            SlotState::Gone(other) if self.items.leases(slot) > 0 => {
                 return Err(InsertError::Occupied { key, slot, other });
             }
             SlotState::Gone(_) | SlotState::Empty => {}
         }
-        match self.find(key) {
-            Some(other) => Err(InsertError::Twice { key, slot, other }),
-            None => Ok(false),
+        // Positions are mostly committed in their order, and a key beyond all others is no other's.
+        match self.keys_end <= key {
+            true => Ok(false),
+            false => match self.find(key) {
+                Some(other) => Err(InsertError::Twice { key, slot, other }),
+                None => Ok(false),
+            },
         }
     }
 
@@ -250,7 +260,9 @@ impl Index {
     fn take_in(&mut self, slot: u32) {
         let Self { items, live, .. } = self;
         live.insert(slot);
-        self.keys.insert(items.key(slot), slot);
+        let key = items.key(slot);
+        self.keys.insert(key, slot);
+        self.keys_end = self.keys_end.max(key + 1);
         self.sampler.insert(slot, items, live);
         self.remover.insert(slot, items, live);
         self.highest.change(slot, 0.0, items.priority(slot), |slot| items.priority(slot as u32));
@@ -276,11 +288,11 @@ impl Index {
         if let Some(by_version) = &mut self.by_version {
             by_version.remove(slot, older(items));
         }
-        self.keys.remove(slot, |slot| items.key(slot));
+        self.keys.remove(items.key(slot), slot);
         let priority = items.priority(slot);
         items.remove(slot, cause);
         self.highest.change(slot, priority, 0.0, |slot| items.priority(slot as u32));
-        match self.leases[slot as usize] {
+        match self.items.leases(slot) {
             0 => self.freed.push(Freed { slot, key: self.items.key(slot) }),
             _ => self.lingering += 1,
         }
@@ -376,12 +388,24 @@ impl Index {
     pub fn bytes(&self) -> usize {
         let Self { keys, live, sampler, remover, highest, by_version, .. } = self;
         let derived = [keys.bytes(), live.bytes(), sampler.bytes(), remover.bytes(), highest.bytes()];
-        let lists = self.leases.capacity() + self.drawn.capacity() + self.again.capacity();
+        let lists = self.drawn.capacity() + self.again.capacity();
         Items::bytes(self.items.slots())
             + derived.into_iter().sum::<usize>()
             + by_version.as_ref().map_or(0, Heap::bytes)
             + lists * size_of::<u32>()
             + self.freed.capacity() * size_of::<Freed>()
+    }
+
+    /// The words as they are now.
+    #[cfg(test)]
+    pub(crate) fn copy_words(&self) -> Words {
+        self.items.copy_words()
+    }
+
+    /// This daemon dies after so many stores.
+    #[cfg(test)]
+    pub(crate) fn dies_after(&mut self, stores: u64) {
+        self.items.fuse = Some(stores);
     }
 
     /// Lets go of the region, for the next who opens it.

@@ -12,13 +12,16 @@
 //! reset    the sums from which is counted from now on, then which of the two they are; after it the states
 //! ```
 //!
+//! How often an item is leased stands beside how often it was sampled, since both change together; it is forgotten when the
+//! region is opened, by a daemon that knows from elsewhere what is leased.
+//!
 //! ```text
 //!   0  magic, version, slots
 //!  64  inserts, which sums, sums[2] {inserts, samples}, the trainer's version + 1
 //! 128  picks[2] {slot and times, key, samples}
 //! 192  removed[5], one for each cause
 //! 256  priorities[slots]    0 where nothing is stored
-//!      records[slots]       {key + 1, has a version (2), state (1..0)}, {version}, {inserted at}, {times sampled}
+//!      records[slots]       {key + 1, has a version (2), state (1..0)}, {version}, {inserted at}, {leases, times sampled}
 //!      ordinals[slots]      which insert it was
 //!      turns[slots]         when its priority was set, in the order in which priorities were
 //! ```
@@ -202,6 +205,9 @@ impl Items {
             if matches!(self.state(slot), SlotState::Stored(_)) && self.ordinal(slot) < first {
                 self.set_gone(slot);
             }
+            if self.leases(slot) > 0 {
+                self.set_uses(slot, 0, self.times(slot));
+            }
             match self.state(slot) {
                 SlotState::Stored(_) => self.stored += 1,
                 _ if self.priority(slot) != 0.0 => self.set_priority_word(slot, 0.0),
@@ -213,7 +219,7 @@ impl Items {
         self.samples = samples;
         let (slot, times) = ((packed >> 32) as u32, packed as u32);
         if samples > 0 && slot < self.slots && self.state(slot) == SlotState::Stored(key) {
-            self.set_times(slot, times.max(self.times(slot)));
+            self.set_uses(slot, 0, times.max(self.times(slot)));
         }
     }
 
@@ -250,6 +256,16 @@ impl Items {
     /// Lets go of the region, for the next who opens it.
     pub fn into_words(self) -> Words {
         self.words
+    }
+
+    /// The words as they are now.
+    #[cfg(test)]
+    pub(crate) fn copy_words(&self) -> Words {
+        let copy = Words::heap(self.words.len());
+        for offset in (0..self.words.len()).step_by(8) {
+            copy.u64(offset).store(self.words.u64(offset).load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        copy
     }
 
     /// How many slots there are.
@@ -301,6 +317,12 @@ impl Items {
         self.get(self.record_at(slot) + 3) as u32
     }
 
+    /// How often a slot is leased.
+    #[inline]
+    pub fn leases(&self, slot: u32) -> u32 {
+        (self.get(self.record_at(slot) + 3) >> 32) as u32
+    }
+
     /// Which insert an item was.
     #[inline]
     pub fn ordinal(&self, slot: u32) -> u64 {
@@ -347,7 +369,7 @@ impl Items {
         }
     }
 
-    /// Counts that an item was sampled once more, and returns how often it was.
+    /// Counts that an item was sampled and is leased once more, and returns how often it was sampled.
     #[inline]
     pub fn pick(&mut self, slot: u32) -> u32 {
         let times = self.times(slot).saturating_add(1);
@@ -356,13 +378,27 @@ impl Items {
         self.set(entry, u64::from(slot) << 32 | u64::from(times));
         self.set(entry + 1, self.key(slot));
         self.set(entry + 2, self.samples);
-        self.set_times(slot, times);
+        self.set_uses(slot, self.leases(slot) + 1, times);
         times
     }
 
-    fn set_times(&mut self, slot: u32, times: u32) {
+    /// A slot is leased once more.
+    pub fn lease(&mut self, slot: u32) {
+        self.set_uses(slot, self.leases(slot) + 1, self.times(slot));
+    }
+
+    /// A slot that is leased is so once less, and is still so often.
+    #[inline]
+    pub fn release(&mut self, slot: u32) -> u32 {
+        let left = self.leases(slot) - 1;
+        self.set_uses(slot, left, self.times(slot));
+        left
+    }
+
+    #[inline]
+    fn set_uses(&mut self, slot: u32, leases: u32, times: u32) {
         let at = self.record_at(slot);
-        self.set(at + 3, times.into());
+        self.set(at + 3, u64::from(leases) << 32 | u64::from(times));
     }
 
     /// A stored item is sampled no more.
@@ -383,9 +419,11 @@ impl Items {
         self.set(at, self.get(at) ^ 3); // 1, stored, becomes 2
     }
 
-    /// Changes an item's priority, and when that was.
-    pub fn set_priority(&mut self, slot: u32, priority: f64) {
-        self.take_turn(slot);
+    /// Changes an item's priority, and when that was, if somebody needs to know.
+    pub fn set_priority(&mut self, slot: u32, priority: f64, turn: bool) {
+        if turn {
+            self.take_turn(slot);
+        }
         self.set_priority_word(slot, priority);
     }
 
@@ -460,7 +498,7 @@ mod tests {
         items.insert(2, &record(MAX_KEY, None), None);
         items.insert(1, &record(0, None), Some(Cause::Stale));
         items.pick(2);
-        items.set_priority(2, 3.0);
+        items.set_priority(2, 3.0, true);
         items.remove(0, Cause::Deleted);
         items.set_trainer_version(4);
 

@@ -4,6 +4,8 @@
 //! and so on. Half a byte a slot. A change that leaves the largest of its sixteen as it was goes no higher, so that
 //! most changes cost one comparison; sixteen numbers are looked at only when the largest of them falls.
 
+use crate::sync::expect_write;
+
 const WIDTH: usize = 16;
 
 /// The tree. A slot that has no number counts as [`Peaks::NONE`].
@@ -33,6 +35,12 @@ impl Peaks {
     /// The largest number, or [`Peaks::NONE`].
     pub fn highest(&self) -> f64 {
         self.levels[self.levels.len() - 1][0]
+    }
+
+    /// Says that a slot's number will be changed soon.
+    #[inline]
+    pub fn expect(&self, slot: u32) {
+        expect_write(&self.levels[0][slot as usize / WIDTH]);
     }
 
     /// A slot's number was `old` and is `new`; `column` says what each slot has now.

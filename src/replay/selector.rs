@@ -143,7 +143,7 @@ impl Chooser {
     }
 
     /// How likely a draw of the least likely item is that can be drawn. There is an item.
-    pub fn least_probability(&self, live: &Live) -> f64 {
+    pub fn least_probability(&mut self, live: &Live) -> f64 {
         match self {
             Self::Weighted(weights) if !weights.is_uniform() => weights.least_probability(),
             Self::Uniform | Self::Weighted(_) => 1.0 / f64::from(live.len()),

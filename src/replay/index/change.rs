@@ -4,8 +4,8 @@ use thiserror::Error;
 
 use super::{Cause, Index, is_priority};
 
-/// Priorities whose cache misses overlap.
-const TOGETHER: usize = 512;
+/// How many priorities ahead the cache is told, twice.
+const AHEAD: usize = 16;
 
 /// A priority that is none.
 #[derive(Clone, Copy, PartialEq, Debug, Error)]
@@ -42,23 +42,23 @@ impl Index {
             return Err(PriorityError { key, number, priority });
         }
         let mut updated = Updated::default();
-        for updates in updates.chunks(TOGETHER) {
-            updates.iter().for_each(|&(key, _)| self.keys.expect(key));
-            for &(key, _) in updates {
-                if let Some(slot) = self.keys.guess(key) {
-                    self.items.expect(slot);
-                    self.sampler.expect(slot);
-                    self.remover.expect(slot);
-                }
+        // Three steps of a pipeline: where the key is looked up, where its item is, and the item.
+        for i in 0..updates.len() + 2 * AHEAD {
+            if let Some(&(key, _)) = updates.get(i) {
+                self.keys.expect(key);
             }
-            for &(key, priority) in updates {
-                match self.find(key) {
-                    Some(slot) => {
-                        self.set_priority(slot, priority + 0.0);
-                        updated.applied += 1;
-                    }
-                    None => updated.skipped += 1,
+            if let Some(&(key, _)) = i.checked_sub(AHEAD).and_then(|i| updates.get(i)) {
+                self.expect_change(key);
+            }
+            let Some(&(key, priority)) = i.checked_sub(2 * AHEAD).and_then(|i| updates.get(i)) else {
+                continue;
+            };
+            match self.find(key) {
+                Some(slot) => {
+                    self.set_priority(slot, priority + 0.0);
+                    updated.applied += 1;
                 }
+                None => updated.skipped += 1,
             }
         }
         self.skipped += updated.skipped;
@@ -67,10 +67,20 @@ impl Index {
         Ok(updated)
     }
 
+    /// Says that the priority of a key's item will be changed soon.
+    fn expect_change(&self, key: u64) {
+        if let Some(slot) = self.keys.guess(key) {
+            self.items.expect(slot);
+            self.sampler.expect(slot);
+            self.remover.expect(slot);
+            self.highest.expect(slot);
+        }
+    }
+
     fn set_priority(&mut self, slot: u32, priority: f64) {
         let Self { items, .. } = self;
         let old = items.priority(slot);
-        items.set_priority(slot, priority);
+        items.set_priority(slot, priority, self.turns);
         self.sampler.update(slot, old, items);
         self.remover.update(slot, old, items);
         self.highest.change(slot, old, priority, |slot| items.priority(slot as u32));

@@ -29,16 +29,16 @@ impl Index {
             match index.state(slot) {
                 Some(SlotState::Stored(found)) if found == key => {}
                 Some(SlotState::Gone(found)) if found == key => {
-                    index.lingering += u32::from(index.leases[slot as usize] == 0);
+                    index.lingering += u32::from(index.items.leases(slot) == 0);
                 }
                 _ => continue,
             }
-            index.leases[slot as usize] += 1;
+            index.items.lease(slot);
             index.leased += 1;
         }
         for slot in 0..slots {
             if let SlotState::Gone(key) = index.items.state(slot)
-                && index.leases[slot as usize] == 0
+                && index.items.leases(slot) == 0
             {
                 index.freed.push(Freed { slot, key });
             }

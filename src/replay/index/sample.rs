@@ -9,12 +9,13 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::{Cause, Freed, Index, Reason, Rng, SlotState};
-use crate::sync::expect_write;
 
 /// Leases of one table that can be out at a time.
 pub const MAX_LEASES: u64 = u32::MAX as u64;
 /// Picks that are drawn together.
 const DRAWN: u32 = 512;
+/// How many picks ahead the cache is told.
+const AHEAD: usize = 16;
 
 /// One sample, as it was when it was picked.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -65,11 +66,11 @@ impl Index {
             let mut drawn = std::mem::take(&mut self.drawn);
             drawn.clear();
             self.sampler.draw(count as usize, &self.live, rng, &mut drawn);
-            for &slot in &drawn {
-                self.items.expect(slot);
-                expect_write(&self.leases[slot as usize]);
-            }
-            for &slot in &drawn {
+            drawn.iter().take(AHEAD).for_each(|&slot| self.items.expect(slot));
+            for (i, &slot) in drawn.iter().enumerate() {
+                if let Some(&later) = drawn.get(i + AHEAD) {
+                    self.items.expect(later);
+                }
                 if self.why_not_sample(1).is_some() {
                     break;
                 }
@@ -96,7 +97,6 @@ impl Index {
         let probability = self.sampler.probability(slot, &self.live);
         let record = self.items.record(slot);
         let times_sampled = self.items.pick(slot);
-        self.leases[slot as usize] += 1;
         self.leased += 1;
         self.lags.add(record.version, self.items.trainer_version());
         let pick = Pick {
@@ -129,16 +129,13 @@ impl Index {
     /// # Errors
     /// If there is none; those before it were given back.
     pub fn release(&mut self, slots: &[u32]) -> Result<(), NotLeased> {
-        for &slot in slots.iter().filter(|&&slot| slot < self.items.slots()) {
-            self.items.expect(slot);
-            expect_write(&self.leases[slot as usize]);
-        }
+        slots.iter().filter(|&&slot| slot < self.items.slots()).for_each(|&slot| self.items.expect(slot));
         for &slot in slots {
-            let leases = self.leases.get_mut(slot as usize).filter(|leases| **leases > 0);
-            let leases = leases.ok_or(NotLeased { slot })?;
-            *leases -= 1;
+            if slot >= self.items.slots() || self.items.leases(slot) == 0 {
+                return Err(NotLeased { slot });
+            }
             self.leased -= 1;
-            if *leases == 0
+            if self.items.release(slot) == 0
                 && let SlotState::Gone(key) = self.items.state(slot)
             {
                 self.lingering -= 1;

@@ -15,7 +15,9 @@ use crate::replay::live::Live;
 use crate::replay::peaks::Peaks;
 use crate::replay::sum_tree::SumTree;
 
-const CLIP: f64 = 400.0;
+/// 2^400 and 2^-400.
+const MOST: f64 = f64::from_bits((1023 + 400) << 52);
+const LEAST: f64 = f64::from_bits((1023 - 400) << 52);
 const MOST_BITS: f64 = 512.0;
 
 /// The weights.
@@ -25,8 +27,9 @@ pub struct Prioritized {
     bits: f64,
     shift: f64,
     tree: SumTree,
-    /// Of the negated weights, so that the highest is the least weight that is not zero.
-    least: Peaks,
+    /// Of the negated weights, so that the highest is the least weight that is not zero. From when it is first asked for.
+    least: Option<Peaks>,
+    slots: u32,
     /// Items whose priority is not zero.
     positive: u32,
 }
@@ -39,7 +42,8 @@ impl Prioritized {
             bits: -decay.log2(),
             shift: 0.0,
             tree: SumTree::new(slots),
-            least: Peaks::new(slots),
+            least: None,
+            slots,
             positive: 0,
         }
     }
@@ -51,7 +55,7 @@ impl Prioritized {
             1.0 => priority,
             exponent => priority.powf(exponent),
         };
-        power.clamp((-CLIP).exp2(), CLIP.exp2())
+        power.clamp(LEAST, MOST)
     }
 
     /// How many bits an item's version makes, before the shift.
@@ -67,6 +71,9 @@ impl Prioritized {
     /// Says that a slot's weight will be changed soon.
     pub fn expect(&self, slot: u32) {
         self.tree.expect(slot);
+        if let Some(least) = &self.least {
+            least.expect(slot);
+        }
     }
 
     /// An item was stored in a slot.
@@ -96,13 +103,17 @@ impl Prioritized {
     fn set(&mut self, slot: u32, weight: f64) {
         let old = self.tree.weight(slot);
         self.tree.set(slot, weight);
-        self.least.change(slot, negated(old), negated(weight), |slot| negated(self.tree.weight(slot as u32)));
+        if let Some(least) = &mut self.least {
+            least.change(slot, negated(old), negated(weight), |slot| negated(self.tree.weight(slot as u32)));
+        }
     }
 
     fn make_anew(&mut self, shift: f64, items: &Items, live: &Live) {
         self.shift = shift;
         live.iter().for_each(|slot| self.tree.set(slot, self.weight(slot, items)));
-        self.least.rebuild(|slot| negated(self.tree.weight(slot as u32)));
+        if let Some(least) = &mut self.least {
+            least.rebuild(|slot| negated(self.tree.weight(slot as u32)));
+        }
     }
 
     /// Makes the sums; before the next draw. `live` are the items.
@@ -131,14 +142,20 @@ impl Prioritized {
         self.tree.weight(slot) / self.tree.total()
     }
 
-    /// How likely a draw of the item is that weighs the least of those that weigh something.
-    pub fn least_probability(&self) -> f64 {
-        -self.least.highest() / self.tree.total()
+    /// How likely a draw of the item is that weighs the least of those that weigh something. The first time it looks
+    /// at all of them, and from then on keeps track.
+    pub fn least_probability(&mut self) -> f64 {
+        let least = self.least.get_or_insert_with(|| {
+            let mut least = Peaks::new(self.slots);
+            least.rebuild(|slot| negated(self.tree.weight(slot as u32)));
+            least
+        });
+        -least.highest() / self.tree.total()
     }
 
     /// Bytes that it takes.
     pub fn bytes(&self) -> usize {
-        self.tree.bytes() + self.least.bytes()
+        self.tree.bytes() + self.least.as_ref().map_or(0, Peaks::bytes)
     }
 }
 

@@ -9,6 +9,7 @@ use std::fmt;
 use bincode::{Decode, Encode};
 use thiserror::Error;
 
+use crate::replay::settings::{ReplaySpec, SettingsError};
 use crate::wire::tag::encode_by_discriminant;
 
 /// Most arrays (leaves of the pytree) that one table may have: their spec must fit into one message.
@@ -193,19 +194,22 @@ pub enum TableKind {
     Queue = 1,
     /// One writer publishes values, and every reader takes the newest.
     Latest,
+    /// Samples are chosen, read and put back, until they are removed.
+    Replay,
 }
 
-encode_by_discriminant!(TableKind: Queue, Latest);
+encode_by_discriminant!(TableKind: Queue, Latest, Replay);
 
 impl TableKind {
     /// Every kind, in the order of the wire.
-    pub const ALL: [Self; 2] = [Self::Queue, Self::Latest];
+    pub const ALL: [Self; 3] = [Self::Queue, Self::Latest, Self::Replay];
 
     /// Its name in configurations and on command lines.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Queue => "queue",
             Self::Latest => "latest",
+            Self::Replay => "replay",
         }
     }
 }
@@ -225,9 +229,10 @@ pub struct TableSpec {
     pub kind: TableKind,
     /// The arrays of one sample, in the order of the pytree.
     pub arrays: Vec<ArraySpec>,
-    /// Samples in one batch: the slots of one block. Of a latest table 1: a value.
+    /// Samples in one batch: the slots of one block. Of a latest table 1: a value. Of a replay table what
+    /// [`ReplaySpec::block_slots`] says.
     pub batch_size: u32,
-    /// Batches, or values, that the table holds from the start.
+    /// Batches, or values, that the table holds from the start. Of a replay table what [`ReplaySpec::blocks`] says, or more.
     pub capacity: u32,
     /// Batches that it may grow to; at least `capacity`.
     pub max_capacity: u32,
@@ -235,10 +240,12 @@ pub struct TableSpec {
     pub pin: Pin,
     /// Which pages it is made of.
     pub huge_pages: HugePages,
+    /// Of a replay table: how it chooses, removes, limits and ages.
+    pub replay: Option<ReplaySpec>,
 }
 
 /// A spec that no table can have.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Debug, Error)]
 #[expect(missing_docs, reason = "the messages say it all")]
 pub enum SpecError {
     #[error("table name {0:?} must be 1 to {MAX_NAME} of letters, digits, '.', '_', '-' and '/'")]
@@ -265,6 +272,15 @@ pub enum SpecError {
         "capacity is {capacity} values, and a latest table has room for 2 (the newest, and the next) to {MAX_VALUES}"
     )]
     Values { capacity: u32 },
+    #[error(transparent)]
+    Replay(#[from] SettingsError),
+    #[error("settings of a replay table go with its kind, and the kind is {0}")]
+    ReplayKind(TableKind),
+    #[error(
+        "a replay table of these settings has blocks of {expected} samples, at least {least} of them, and batch_size is \
+         {batch_size}, capacity {capacity}"
+    )]
+    ReplayBlocks { expected: u32, least: u32, batch_size: u32, capacity: u32 },
     #[error("array {array} of {slots} slots is larger than 2^63 bytes")]
     TooLarge { array: String, slots: u64 },
 }
@@ -281,12 +297,20 @@ impl TableSpec {
             max_capacity: capacity,
             pin: Pin::default(),
             huge_pages: HugePages::default(),
+            replay: None,
         }
     }
 
     /// A latest table that has room for [`VALUES`] values of these arrays, with the default policies.
     pub fn latest(name: impl Into<String>, arrays: Vec<ArraySpec>) -> Self {
         Self { kind: TableKind::Latest, ..Self::new(name, arrays, 1, VALUES) }
+    }
+
+    /// A replay table of these settings, with the default policies. What is too much of it [`TableSpec::validate`] says.
+    pub fn replay(name: impl Into<String>, arrays: Vec<ArraySpec>, settings: ReplaySpec) -> Self {
+        let (slots, blocks) = (settings.block_slots(), settings.blocks());
+        let spec = Self::new(name, arrays, slots, blocks);
+        Self { kind: TableKind::Replay, replay: Some(settings), ..spec }
     }
 
     /// Whether such a table can be; what it needs is then computable without overflow.
@@ -297,6 +321,11 @@ impl TableSpec {
         }
         if self.arrays.len() > MAX_ARRAYS {
             return Err(SpecError::TooManyArrays(self.arrays.len()));
+        }
+        match (&self.replay, self.kind) {
+            (Some(settings), TableKind::Replay) => self.validate_replay(settings)?,
+            (None, TableKind::Queue | TableKind::Latest) => {}
+            (_, kind) => return Err(SpecError::ReplayKind(kind)),
         }
         if self.batch_size == 0 || self.batch_size > MAX_BATCH {
             return Err(SpecError::BatchSize(self.batch_size));
@@ -339,6 +368,16 @@ impl TableSpec {
         Ok(())
     }
 
+    fn validate_replay(&self, settings: &ReplaySpec) -> Result<(), SpecError> {
+        settings.validate()?;
+        let (expected, least, batch_size, capacity) =
+            (settings.block_slots(), settings.least_blocks(), self.batch_size, self.capacity);
+        if batch_size != expected || capacity < least {
+            return Err(SpecError::ReplayBlocks { expected, least, batch_size, capacity });
+        }
+        Ok(())
+    }
+
     /// Slots of the table at its largest.
     pub fn max_slots(&self) -> u64 {
         u64::from(self.batch_size) * u64::from(self.max_capacity)
@@ -365,6 +404,7 @@ impl TableSpec {
         field("max_capacity", &self.max_capacity, &other.max_capacity);
         field("pin", &self.pin, &other.pin);
         field("huge_pages", &self.huge_pages, &other.huge_pages);
+        field("replay", &self.replay, &other.replay);
         lines
     }
 }

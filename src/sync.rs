@@ -112,6 +112,23 @@ mod imp {
         let _ = what;
     }
 
+    /// As [`expect_write`], of what will be read.
+    #[inline]
+    pub fn expect_read<T>(what: *const T) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: a hint that neither faults nor changes memory, registers or flags, whatever the address.
+        unsafe {
+            std::arch::asm!("prefetcht0 [{}]", in(reg) what, options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(all(target_arch = "aarch64", not(miri)))]
+        // SAFETY: as above.
+        unsafe {
+            std::arch::asm!("prfm pldl1keep, [{}]", in(reg) what, options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+        let _ = what;
+    }
+
     /// Wakes everybody who sleeps on the word.
     pub fn futex_wake_all(word: &AtomicU32) {
         // An error is possible only for an address that is not mapped; there is then nobody to wake.
@@ -134,6 +151,9 @@ mod imp {
 
     /// Means nothing to the memory model.
     pub fn expect_write<T>(_what: *const T) {}
+
+    /// Means nothing to the memory model.
+    pub fn expect_read<T>(_what: *const T) {}
 
     /// Sleeps while the word holds `seen`; without the slice, so that a lost wake is a deadlock that loom
     /// reports. The kernel compares the word under its own lock, as this does.

@@ -2,6 +2,7 @@
 
 use echo::ids::MemberId;
 use echo::ring::claim::Claim as Claimed;
+use echo::ring::marks::{self, Mark};
 
 use crate::element::Element;
 use crate::writer::Writer;
@@ -33,6 +34,24 @@ impl<'a> Claim<'a> {
     #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
     pub const fn len(&self) -> usize {
         self.claimed.length as usize
+    }
+
+    /// Of a replay table: says of one of its samples what is to be said of it.
+    pub(crate) fn set_mark(&self, sample: usize, mark: &Mark) {
+        assert!(sample < self.len(), "sample {sample} of a claim of {}", self.len());
+        if !self.writer.is_elsewhere() {
+            marks::write(
+                &self.writer.table().control,
+                self.claimed.block,
+                self.claimed.slot + sample as u32,
+                mark,
+            );
+        }
+    }
+
+    /// Of a replay table: says nothing of its samples.
+    pub(crate) fn clear_marks(&self) {
+        (0..self.len()).for_each(|sample| self.set_mark(sample, &Mark::default()));
     }
 
     /// The first sample's number in the table.

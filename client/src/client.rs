@@ -20,6 +20,8 @@ use crate::inbox::Inbox;
 use crate::latest::{LatestOptions, LatestReader};
 use crate::publisher::Publisher;
 use crate::reader::{Reader, ReaderOptions};
+use crate::replay_writer::ReplayWriter;
+use crate::sampler::{Sampler, SamplerOptions};
 use crate::table::Table;
 use crate::writer::Writer;
 use crate::{Error, Result, search};
@@ -212,6 +214,42 @@ impl Client {
         let rights = if pin { Rights::Pin } else { Rights::Read };
         let (table, attachment, inbox) = self.attach(call, rights)?;
         Ok(Reader::new(self.connection.clone(), table, &attachment, inbox, options))
+    }
+
+    /// The right to write samples into a replay table. If `arrays` is given it must be what the table's samples are.
+    ///
+    /// # Errors
+    /// If there is no such table, it is of another kind, its arrays are others, it has ended, or its access list does not
+    /// allow it.
+    pub fn attach_replay_writer(&self, table: &str, arrays: Option<&[ArraySpec]>) -> Result<ReplayWriter> {
+        let call = Call::AttachReplayWriter { table: table.into(), arrays: arrays.map(<[_]>::to_vec) };
+        let (table, attachment, inbox) = self.attach(call, Rights::Write)?;
+        Writer::new(self.connection.clone(), table, &attachment, inbox).map(ReplayWriter::new)
+    }
+
+    /// The right to sample a replay table. If `arrays` is given it must be what the table's samples are.
+    ///
+    /// # Errors
+    /// If there is no such table, it is of another kind, its arrays are others, its access list does not allow it, or there
+    /// is no memory for the batches.
+    pub fn attach_sampler(
+        &self,
+        table: &str,
+        arrays: Option<&[ArraySpec]>,
+        options: SamplerOptions,
+    ) -> Result<Sampler> {
+        let arrays = arrays.map(<[_]>::to_vec);
+        let call = Call::AttachSampler { table: table.into(), arrays, pin: false };
+        let (table, attachment, inbox) = self.attach(call, Rights::Read)?;
+        Sampler::new(self.connection.clone(), table, &attachment, inbox, options)
+    }
+
+    /// Removes all items of a replay table, and counts from zero. Its owner may, and whom the access list lets administer.
+    ///
+    /// # Errors
+    /// If there is no such table, or this user may not.
+    pub fn reset_table(&self, table: &str) -> Result<()> {
+        self.call(Call::ResetTable { name: table.into() }).map(drop)
     }
 
     /// The right to publish values of a latest table, of which there is one at a time. If `arrays` is given it must be what

@@ -15,6 +15,7 @@ use echo::ids::{LeaseToken, MemberId};
 use echo::memory::fork::Birthplace;
 use echo::memory::memfd::Sealed;
 use echo::memory::{Access, Mapping};
+use echo::replay::settings::Real;
 use echo::ring::hold::HoldLine;
 use echo::ring::record::{ClientPage, Record};
 use echo::ring::words::Words;
@@ -26,7 +27,7 @@ use echo::wire::message::{
 use echo::wire::socket::{self, Packet, Received, Sent};
 
 use crate::error::told;
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, Sampled};
 use crate::wait::deadline_in;
 use crate::{Error, Result};
 
@@ -326,6 +327,14 @@ impl Connection {
         Ok(())
     }
 
+    /// Says something about samples, waiting until it can be said.
+    pub(crate) fn say(&self, request: &Request) -> Result<()> {
+        if self.is_elsewhere() {
+            return Err(Error::Forked);
+        }
+        send(&self.shared.socket, request, deadline_in(self.timeout))
+    }
+
     /// A member's memory is unmapped.
     pub(crate) fn detach(&self, member: MemberId) {
         if self.is_elsewhere() {
@@ -474,6 +483,18 @@ impl Shared {
             Event::Ended { member, reason, end } => {
                 if let Some(inbox) = state.inboxes.get(&member) {
                     inbox.tell(|told| told.ended = Some((reason, end)));
+                }
+            }
+            Event::Sampled { member, number, samples, more, least, short } => {
+                if let Some(inbox) = state.inboxes.get(&member) {
+                    inbox.tell(|told| {
+                        told.arriving.extend(samples);
+                        if !more {
+                            let items = std::mem::take(&mut told.arriving).into();
+                            let least = least.map(|Real(least)| least);
+                            told.sampled.push_back(Sampled { number, items, least, short });
+                        }
+                    });
                 }
             }
             Event::Released { .. } => {}

@@ -61,6 +61,26 @@ pub enum Error {
         "this reader holds {held} different values, which is the most: drop one, or attach another reader"
     )]
     TooManyHeld { held: usize },
+    #[error("{samples} samples were given, and marks for {got}: give one for each, or none")]
+    Marks { samples: usize, got: usize },
+    #[error("sample {number} has the priority {priority}: it must be finite and not negative")]
+    Priority { number: usize, priority: f64 },
+    #[error(
+        "item {key}, number {number} of the list, has the priority {priority}: it must be finite and not negative"
+    )]
+    ItemPriority { key: u64, number: usize, priority: f64 },
+    #[error("sample {number} has the version 2^64 - 1, which means that it has none")]
+    MarkVersion { number: usize },
+    #[error("no samples came within {after:?}: {why}")]
+    NoSamples { after: Duration, why: String },
+    #[error("all {batches} batches of this sampler are held: drop one, or attach it with a larger prefetch")]
+    AllHeld { batches: usize },
+    #[error(
+        "this sampler gathers nothing, so there is no memory to page-lock: attach it with a thread or more"
+    )]
+    NotGathered,
+    #[error("a batch of {batch} samples is more than the {most} that a sampler may have outstanding")]
+    BatchTooLarge { batch: u32, most: u64 },
     #[error("the sample could not be committed")]
     Commit(#[from] CommitError),
     #[error("the message cannot be sent")]
@@ -75,7 +95,11 @@ impl Error {
     /// Whether the same call may succeed later, with nothing else changed.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::NoDaemon { .. } | Self::Connect { .. } | Self::TimedOut { .. } | Self::Cancelled => true,
+            Self::NoDaemon { .. }
+            | Self::Connect { .. }
+            | Self::TimedOut { .. }
+            | Self::NoSamples { .. }
+            | Self::Cancelled => true,
             // A limit, or it is stopping.
             Self::Version(refused) => refused.versions_meet(),
             Self::Refused(refusal) => {

@@ -11,9 +11,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use echo::ids::{BlockSeq, LeaseToken};
 use echo::sync::{AtomicBool, AtomicU32, Ordering, futex_wake_all};
-use echo::wire::message::{EndReason, Grant};
+use echo::wire::message::{EndReason, Grant, SampledItem};
 
 use crate::wait::Watched;
+
+/// The answer to one request for samples.
+#[derive(Clone, Debug)]
+pub(crate) struct Sampled {
+    /// The request's number.
+    pub(crate) number: u64,
+    /// What was chosen.
+    pub(crate) items: Arc<[SampledItem]>,
+    /// The probability of the least likely item of the table.
+    pub(crate) least: Option<f64>,
+    /// Why they are fewer than were wanted.
+    pub(crate) short: Option<String>,
+}
 
 /// The inbox of one member.
 #[derive(Default)]
@@ -34,6 +47,10 @@ pub(crate) struct InboxState {
     pub(crate) gone: Option<String>,
     /// It was granted something, so it is a reader's.
     pub(crate) reads: bool,
+    /// Of a sampler: what was sampled for it, and not handed on yet.
+    pub(crate) sampled: VecDeque<Sampled>,
+    /// Of a sampler: what came of an answer that comes in several messages.
+    pub(crate) arriving: Vec<SampledItem>,
     /// A reader's batches that came back, of which the daemon has not been told.
     pub(crate) returned: Vec<LeaseToken>,
 }

@@ -8,7 +8,8 @@
 //! A latest table is written by the same steps ([`publisher`](crate::Publisher)), with two differences. What was claimed and
 //! not committed stays this writer's, and is what it claims next: there is nobody else to whom it could be offered, and
 //! values are published in the order in which they were claimed. And room comes when the daemon looks which values nobody
-//! holds, so it is told where that is wanted.
+//! holds, so it is told where that is wanted. In a replay table room comes when the daemon looks, too, and samples have
+//! [marks](echo::ring::marks).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use echo::ids::MemberId;
 use echo::ring::claim::{Attempt, Claim as Claimed, Claimer};
 use echo::ring::commit::{commit, commit_newest};
+use echo::ring::marks::{self, Mark};
 use echo::ring::record::{Record, RecordedClaim};
 use echo::ring::space;
 use echo::spec::{TableKind, TableSpec};
@@ -44,6 +46,8 @@ pub struct Writer {
     dropping: bool,
     /// Of a latest table.
     latest: Option<Publishing>,
+    /// Of a replay table.
+    marks: bool,
 }
 
 /// What a writer of a latest table knows beside.
@@ -69,6 +73,7 @@ impl Writer {
         }
         let (claimer, timeout) = (Claimer::new(member.table().blocks), member.connection.timeout());
         let latest = (member.spec().kind == TableKind::Latest).then(Publishing::default);
+        let marks = member.spec().kind == TableKind::Replay;
         let (poll, dropping) = (Duration::ZERO, false);
         Ok(Self {
             member,
@@ -81,6 +86,7 @@ impl Writer {
             wakes: 0,
             dropping,
             latest,
+            marks,
         })
     }
 
@@ -131,7 +137,7 @@ impl Writer {
     /// daemon is gone and what it had allowed is used up. The sample is then not written.
     pub fn append(&mut self, sample: &[&[u8]]) -> Result<()> {
         self.check(1, sample)?;
-        self.write(1, sample, Some(self.timeout)).map(drop)
+        self.write(1, sample, &[], Some(self.timeout)).map(drop)
     }
 
     /// Writes one sample, if there is room now. False if there is none.
@@ -140,7 +146,19 @@ impl Writer {
     /// As [`Writer::append`].
     pub fn try_append(&mut self, sample: &[&[u8]]) -> Result<bool> {
         self.check(1, sample)?;
-        Ok(self.write(1, sample, None)? == 1)
+        Ok(self.write(1, sample, &[], None)? == 1)
+    }
+
+    /// As [`Writer::try_append`], and says something of the sample.
+    pub(crate) fn try_append_marked(&mut self, sample: &[&[u8]], marks: &[Mark]) -> Result<bool> {
+        self.check(1, sample)?;
+        Ok(self.write(1, sample, marks, None)? == 1)
+    }
+
+    /// As [`Writer::append_many`], and says something of each sample, or of none.
+    pub(crate) fn append_marked(&mut self, n: usize, samples: &[&[u8]], marks: &[Mark]) -> Result<()> {
+        self.check(n, samples)?;
+        self.write(n, samples, marks, Some(self.timeout)).map(drop)
     }
 
     /// Writes `n` samples: of each array the bytes of `n` samples in a row, as a vectorised environment gives
@@ -150,7 +168,7 @@ impl Writer {
     /// As [`Writer::append`]; [`Error::Partly`] if some of them were written.
     pub fn append_many(&mut self, n: usize, samples: &[&[u8]]) -> Result<()> {
         self.check(n, samples)?;
-        self.write(n, samples, Some(self.timeout)).map(drop)
+        self.write(n, samples, &[], Some(self.timeout)).map(drop)
     }
 
     /// Claims room for up to `n` samples (at least one, all in one batch) to be filled in place, and then
@@ -223,7 +241,13 @@ impl Writer {
     }
 
     /// Writes samples whose lengths were checked, in pieces. How many, where not all could be without waiting.
-    fn write(&mut self, n: usize, samples: &[&[u8]], timeout: Option<Duration>) -> Result<usize> {
+    fn write(
+        &mut self,
+        n: usize,
+        samples: &[&[u8]],
+        marks: &[Mark],
+        timeout: Option<Duration>,
+    ) -> Result<usize> {
         // Read only once there is something to wait for: a clock costs as much as a small sample.
         let mut started = None;
         let mut done = 0;
@@ -241,7 +265,9 @@ impl Writer {
                 (None, Some(after)) => Err(Error::TimedOut { what: "waiting for room", after }),
                 (piece, _) => Ok(piece),
             });
-            match piece.and_then(|piece| piece.map(|piece| self.fill(&piece, done, samples)).transpose()) {
+            match piece
+                .and_then(|piece| piece.map(|piece| self.fill(&piece, done, samples, marks)).transpose())
+            {
                 Ok(Some(written)) => done += written,
                 Ok(None) => break,
                 Err(source) if done > 0 => {
@@ -254,7 +280,7 @@ impl Writer {
     }
 
     /// Copies samples into what was claimed, and commits them.
-    fn fill(&mut self, claimed: &Claimed, done: usize, samples: &[&[u8]]) -> Result<usize> {
+    fn fill(&mut self, claimed: &Claimed, done: usize, samples: &[&[u8]], marks: &[Mark]) -> Result<usize> {
         let (table, length) = (self.member.table(), claimed.length as usize);
         let first = table.slot(claimed.first_slot(&table.control));
         for (i, bytes) in samples.iter().enumerate() {
@@ -265,6 +291,12 @@ impl Writer {
             // no batch is of a block that is not complete. These slots are ours alone until we commit: that is
             // what a claim is.
             unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), target.cast_mut(), size) };
+        }
+        if self.marks {
+            for i in 0..length {
+                let mark = marks.get(done + i).copied().unwrap_or_default();
+                marks::write(&table.control, claimed.block, claimed.slot + i as u32, &mark);
+            }
         }
         self.commit(claimed)?;
         Ok(length)
@@ -336,7 +368,7 @@ impl Writer {
                 Some(timeout) if started.elapsed() < timeout => {}
                 _ => return Ok(None),
             }
-            if self.latest.is_some() {
+            if self.latest.is_some() || self.marks {
                 self.ask_for_room();
             }
             self.wait(space, signal, deadline.unwrap_or_else(|| deadline_in(Duration::MAX)));
@@ -354,6 +386,14 @@ impl Writer {
     /// Lets the daemon look for room at once, and not when it would anyway.
     fn ask_for_room(&self) {
         self.member.connection.hint(Call::NeedSpace { member: self.member.id });
+    }
+
+    /// Room for the next sample is found while that is made.
+    fn ask_for_room_if_none(&self) {
+        let control = &self.member.table().control;
+        if control.cursor().load(Ordering::Relaxed) >= control.limit().load(Ordering::Relaxed) {
+            self.ask_for_room();
+        }
     }
 
     fn wait(&mut self, space: u32, signal: u32, deadline: Instant) {
@@ -376,13 +416,13 @@ impl Writer {
         let record = self.record();
         if self.latest.is_some() {
             commit_newest(control, record, claimed)?;
-            // Room for the next one is found while that is made.
-            if control.cursor().load(Ordering::Relaxed) >= control.limit().load(Ordering::Relaxed) {
-                self.ask_for_room();
-            }
+            self.ask_for_room_if_none();
             self.latest = Some(Publishing { open: None, version: claimed.seq.0 + 1 });
         } else {
             let completion = commit(control, record, claimed)?;
+            if self.marks {
+                self.ask_for_room_if_none();
+            }
             if completion.woke {
                 self.wakes += 1;
                 self.record().wakes().store(self.wakes, Ordering::Relaxed);

@@ -264,10 +264,16 @@ async fn talk(
 }
 
 /// Whether it counts as a call of its user's. What workers and trainers do all the time does not: batches that are
-/// given back, claims that are given up, room that is asked for.
+/// given back, claims that are given up, room that is asked for, samples and their priorities.
 pub const fn is_rated(request: &Request) -> bool {
     match request {
-        Request::Call { call, .. } => !matches!(call, Call::DropClaim { .. } | Call::NeedSpace { .. }),
+        Request::Call { call, .. } => !matches!(
+            call,
+            Call::DropClaim { .. }
+                | Call::NeedSpace { .. }
+                | Call::UpdatePriorities { .. }
+                | Call::StateVersion { .. }
+        ),
         _ => false,
     }
 }

@@ -39,6 +39,7 @@ use crate::{client_page, connection};
 mod attaching;
 pub(crate) mod creation;
 mod requests;
+mod sampling;
 mod turns;
 
 /// How often everything is looked at.
@@ -394,6 +395,9 @@ impl Supervisor {
             match action {
                 Action::Grant { reader, grants } => {
                     self.say(reader.client, Event::Granted { member: reader.member, released: 0, grants });
+                }
+                Action::Sampled { reader, number, picks, least, short } => {
+                    self.say_sampled(reader, number, &picks, least, short);
                 }
                 Action::End { member, reason, end } => {
                     self.say(member.client, Event::Ended { member: member.member, reason, end });

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use echo::access::Role;
 use echo::ids::{BlockIndex, BlockSeq, ClientId, GrantNumber, MemberId, TableId};
+use echo::replay::items::Cause;
+use echo::replay::limiter::Totals;
+use echo::replay::settings::Real;
 use echo::ring::newest::ValueWord;
 use echo::ring::ready::{BlockState, ReadyWord};
 use echo::sync::Ordering;
@@ -14,10 +17,11 @@ use echo::table::ledger::GrantRecord;
 use echo::table::machine::Machine;
 use echo::table::member::MemberKey;
 use echo::table::queue::Queue;
+use echo::table::replay::Replay;
 use echo::table::why;
 use echo::wire::message::{
     Answer, ClientRow, LeasePlace, LeaseRow, LeaseState, MAX_MEMBER_ROWS, MAX_PINS, MAX_PINS_OF_CLIENT,
-    MAX_ROWS, MemberRow, PinRow, TableDetails, TableRow,
+    MAX_ROWS, MemberRow, PinRow, ReplayDetails, TableDetails, TableRow,
 };
 
 use crate::client::Client;
@@ -44,7 +48,7 @@ fn row(id: TableId, table: &Table) -> TableRow {
         committed_bytes: table.store.committed_bytes(),
         writers: intake.writers().len() as u32,
         readers: machine.count_readers() as u32,
-        samples: intake.samples(),
+        samples: machine.samples(),
     }
 }
 
@@ -80,6 +84,7 @@ pub fn table(supervisor: &Supervisor, id: TableId) -> Answer {
     let (readers, newest) = match machine {
         Machine::Queue(queue) => (queue_readers(queue), 0),
         Machine::Latest(latest) => (takers(latest), latest.newest().map_or(0, ValueWord::version)),
+        Machine::Replay(replay) => (samplers(replay), 0),
     };
     let members = writers(intake).into_iter().chain(readers).take(MAX_MEMBER_ROWS);
     Answer::TableDetails(TableDetails {
@@ -94,6 +99,7 @@ pub fn table(supervisor: &Supervisor, id: TableId) -> Answer {
         blocks: machine.block_counts(),
         holes_offered: intake.holes_offered(),
         orphaned_claims: intake.orphaned_claims(),
+        replay: replay(machine),
         members: members.map(|shown| member_row(supervisor, shown)).collect(),
     })
 }
@@ -149,6 +155,45 @@ fn takers(latest: &Latest) -> Vec<Shown> {
     shown.collect()
 }
 
+fn samplers(replay: &Replay) -> Vec<Shown> {
+    let shown = replay.readers().iter().map(|(&key, reader)| {
+        let waits = replay.waiting().iter().any(|asked| asked.reader == key);
+        let state = match (reader.connected, waits, reader.holds()) {
+            (false, ..) => "disconnected, alive",
+            (_, true, _) => "waits for samples",
+            (.., 0) => "holds nothing",
+            _ => "holds samples",
+        };
+        Shown { key, writer: false, state, done: reader.done, waits_and_wakes: (0, 0), held: reader.holds() }
+    });
+    shown.collect()
+}
+
+fn replay(machine: &Machine) -> Option<ReplayDetails> {
+    let Machine::Replay(replay) = machine else { return None };
+    let index = replay.index();
+    let Totals { inserts, samples, deletes } = index.totals();
+    Some(ReplayDetails {
+        size: index.size(),
+        lingering: index.lingering(),
+        leased: index.leased(),
+        inserts,
+        samples,
+        deletes,
+        evicted: index.removed(Cause::Evicted),
+        exhausted: index.removed(Cause::Exhausted),
+        deleted: index.removed(Cause::Deleted),
+        stale: index.removed(Cause::Stale),
+        refused: replay.refused(),
+        skipped: index.skipped(),
+        version: index.version(),
+        lags: index.lags().buckets.to_vec(),
+        unversioned: index.lags().unversioned,
+        waiting: replay.waiting().len() as u32,
+        bytes_per_item: Real(replay.bytes_per_item()),
+    })
+}
+
 fn member_row(supervisor: &Supervisor, shown: Shown) -> MemberRow {
     let Shown { key, writer, state, done, waits_and_wakes: (waits, wakes), held: grants } = shown;
     let (pid, name) = who(supervisor, key.client);
@@ -187,6 +232,10 @@ fn client_row(supervisor: &Supervisor, asks: ClientId, client: &Client) -> Clien
             Machine::Latest(latest) => {
                 let readers = latest.readers().range(range).map(|(&key, _)| key);
                 readers.take_while(|key| key.client == client.id).map(|key| latest.count_held(key)).sum()
+            }
+            Machine::Replay(replay) => {
+                let readers = replay.readers().range(range);
+                readers.take_while(|(key, _)| key.client == client.id).map(|(_, reader)| reader.holds()).sum()
             }
         }
     };
@@ -260,6 +309,20 @@ fn held(machine: &Machine) -> Vec<Lease> {
                 |(reader, ValueWord { seq, block })| Lease { reader, seq, block, number: GrantNumber(0) };
             latest.held().map(lease).collect()
         }
+        Machine::Replay(replay) => {
+            let block_slots = replay.intake().control().geometry().block_slots();
+            let max_blocks = replay.intake().control().geometry().max_blocks();
+            let lease = |reader: MemberKey, number: u64, slots: &[u32]| {
+                let block = BlockIndex::new(slots.first()? / block_slots, max_blocks)?;
+                Some(Lease { reader, seq: BlockSeq(number), block, number: GrantNumber(number) })
+            };
+            let readers = replay.readers().iter();
+            readers
+                .flat_map(|(&key, reader)| {
+                    reader.held().filter_map(move |(number, slots)| lease(key, number, slots))
+                })
+                .collect()
+        }
     }
 }
 
@@ -299,6 +362,8 @@ fn lease_row(supervisor: &Supervisor, id: TableId, table: &Table, lease: &Lease,
     let (was_complete, since) = table.watch.lease(reader, seq);
     // A worker can die between its last commit and the state word; the watch has looked at the commits.
     let state = match word.map(|word| word.state) {
+        // Samples are chosen among those that are committed.
+        _ if matches!(table.store.machine(), Machine::Replay(_)) => LeaseState::Complete,
         Some(BlockState::Complete) => LeaseState::Complete,
         _ if was_complete => LeaseState::Complete,
         Some(BlockState::Filling) if !table.dropped && intake.poison().is_none() => LeaseState::Filling,

@@ -94,6 +94,9 @@ _echoctl() {
             echoctl__subcmd__help__subcmd__table,list)
                 cmd="echoctl__subcmd__help__subcmd__table__subcmd__list"
                 ;;
+            echoctl__subcmd__help__subcmd__table,reset)
+                cmd="echoctl__subcmd__help__subcmd__table__subcmd__reset"
+                ;;
             echoctl__subcmd__help__subcmd__table,show)
                 cmd="echoctl__subcmd__help__subcmd__table__subcmd__show"
                 ;;
@@ -124,6 +127,9 @@ _echoctl() {
             echoctl__subcmd__table,list)
                 cmd="echoctl__subcmd__table__subcmd__list"
                 ;;
+            echoctl__subcmd__table,reset)
+                cmd="echoctl__subcmd__table__subcmd__reset"
+                ;;
             echoctl__subcmd__table,show)
                 cmd="echoctl__subcmd__table__subcmd__show"
                 ;;
@@ -141,6 +147,9 @@ _echoctl() {
                 ;;
             echoctl__subcmd__table__subcmd__help,list)
                 cmd="echoctl__subcmd__table__subcmd__help__subcmd__list"
+                ;;
+            echoctl__subcmd__table__subcmd__help,reset)
+                cmd="echoctl__subcmd__table__subcmd__help__subcmd__reset"
                 ;;
             echoctl__subcmd__table__subcmd__help,show)
                 cmd="echoctl__subcmd__table__subcmd__help__subcmd__show"
@@ -475,7 +484,7 @@ _echoctl() {
             return 0
             ;;
         echoctl__subcmd__help__subcmd__table)
-            opts="list show create drop access"
+            opts="list show create drop reset access"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -531,6 +540,20 @@ _echoctl() {
             return 0
             ;;
         echoctl__subcmd__help__subcmd__table__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        echoctl__subcmd__help__subcmd__table__subcmd__reset)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -728,7 +751,7 @@ _echoctl() {
             return 0
             ;;
         echoctl__subcmd__table)
-            opts="-h --socket --timeout --json --help list show create drop access help"
+            opts="-h --socket --timeout --json --help list show create drop reset access help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -798,14 +821,14 @@ _echoctl() {
             return 0
             ;;
         echoctl__subcmd__table__subcmd__create)
-            opts="-h --kind --batch-size --capacity --max-capacity --array --access --pin --huge-pages --socket --timeout --json --help"
+            opts="-h --kind --batch-size --capacity --max-capacity --array --access --pin --huge-pages --max-size --sampler --remover --max-times-sampled --rate-limiter --max-staleness --staleness-decay --samples-per-version --max-running --socket --timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --kind)
-                    COMPREPLY=($(compgen -W "queue latest" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "queue latest replay" -- "${cur}"))
                     return 0
                     ;;
                 --batch-size)
@@ -834,6 +857,42 @@ _echoctl() {
                     ;;
                 --huge-pages)
                     COMPREPLY=($(compgen -W "auto required off" -- "${cur}"))
+                    return 0
+                    ;;
+                --max-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sampler)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --remover)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-times-sampled)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rate-limiter)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-staleness)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --staleness-decay)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --samples-per-version)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-running)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --socket)
@@ -896,7 +955,7 @@ _echoctl() {
             return 0
             ;;
         echoctl__subcmd__table__subcmd__help)
-            opts="list show create drop access help"
+            opts="list show create drop reset access help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -979,6 +1038,20 @@ _echoctl() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        echoctl__subcmd__table__subcmd__help__subcmd__reset)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         echoctl__subcmd__table__subcmd__help__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -994,6 +1067,39 @@ _echoctl() {
             return 0
             ;;
         echoctl__subcmd__table__subcmd__list)
+            opts="-h --socket --timeout --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --socket)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        echoctl__subcmd__table__subcmd__reset)
             opts="-h --socket --timeout --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

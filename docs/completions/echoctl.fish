@@ -41,16 +41,17 @@ complete -c echoctl -n "__fish_echoctl_using_subcommand status" -l socket -d 'As
 complete -c echoctl -n "__fish_echoctl_using_subcommand status" -l timeout -d 'How long the daemon may take to answer' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand status" -l json -d 'Print an object for programs'
 complete -c echoctl -n "__fish_echoctl_using_subcommand status" -s h -l help -d 'Print help'
-complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop access help" -l socket -d 'Ask the daemon that listens on this socket' -r -F
-complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop access help" -l timeout -d 'How long the daemon may take to answer' -r
-complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop access help" -l json -d 'Print an object for programs'
-complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop access help" -s h -l help -d 'Print help'
-complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop access help" -f -a "list" -d 'All tables, with their samples'
-complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop access help" -f -a "show" -d 'One table: its arrays, its memory, who is attached'
-complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop access help" -f -a "create" -d 'Make a table, unless one of that name with an equal spec is there'
-complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop access help" -f -a "drop" -d 'End a table for everybody; samples that were not read are lost'
-complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop access help" -f -a "access" -d 'Show or replace the rules that say who may do what with a table, beside its owner'
-complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop access help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop reset access help" -l socket -d 'Ask the daemon that listens on this socket' -r -F
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop reset access help" -l timeout -d 'How long the daemon may take to answer' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop reset access help" -l json -d 'Print an object for programs'
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop reset access help" -s h -l help -d 'Print help'
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop reset access help" -f -a "list" -d 'All tables, with their samples'
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop reset access help" -f -a "show" -d 'One table: its arrays, its memory, who is attached'
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop reset access help" -f -a "create" -d 'Make a table, unless one of that name with an equal spec is there'
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop reset access help" -f -a "drop" -d 'End a table for everybody; samples that were not read are lost'
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop reset access help" -f -a "reset" -d 'Remove all items of a replay table, and count from zero'
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop reset access help" -f -a "access" -d 'Show or replace the rules that say who may do what with a table, beside its owner'
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and not __fish_seen_subcommand_from list show create drop reset access help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from list" -l socket -d 'Ask the daemon that listens on this socket' -r -F
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from list" -l timeout -d 'How long the daemon may take to answer' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from list" -l json -d 'Print an object for programs'
@@ -59,9 +60,10 @@ complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_s
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from show" -l timeout -d 'How long the daemon may take to answer' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from show" -l json -d 'Print an object for programs'
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
-complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l kind -d 'What becomes of its samples: each batch goes to one reader, or the newest value to all' -r -f -a "queue\t''
-latest\t''"
-complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l batch-size -d 'Samples in a batch; not of a latest table, whose values are single' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l kind -d 'What becomes of its samples: each batch goes to one reader, or the newest value to all, or they are chosen until they are removed' -r -f -a "queue\t''
+latest\t''
+replay\t''"
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l batch-size -d 'Samples in a batch; not of a latest table, whose values are single [default of a replay table: 256]' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l capacity -d 'Batches that the table holds, or values [default of a latest table: 4]' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l max-capacity -d 'Batches, or values, that it may grow to [default: the capacity]' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l array -d 'An array of a sample, such as obs:float32:84x84 or reward:float32; once for each' -r
@@ -72,6 +74,15 @@ off\t''"
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l huge-pages -d 'Whether its large arrays must be on huge pages' -r -f -a "auto\t''
 required\t''
 off\t''"
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l max-size -d 'Items in a full table' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l sampler -d 'Which items are sampled: fifo, lifo, uniform, prioritized:EXPONENT, min-heap or max-heap [default: uniform]' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l remover -d 'Which item makes room in a full table, likewise [default: fifo]' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l max-times-sampled -d 'Remove an item when it was sampled so often [default: 0, which is never]' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l rate-limiter -d 'Who waits for whom: min-size:ITEMS, ratio:SAMPLES_PER_INSERT:MIN_SIZE:BUFFER, ratio:SAMPLES_PER_INSERT:MIN_SIZE:MIN_DIFF:MAX_DIFF, queue:ITEMS or stack:ITEMS [default: min-size:1]' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l max-staleness -d 'Remove items that lag behind the trainer\'s version by more [default: none]' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l staleness-decay -d 'What a weight is multiplied by for each version that an item lags behind another' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l samples-per-version -d 'Let workers in only with what can still be used in time: samples that the trainer uses in one version' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l max-running -d 'And samples that may be in the making at a time' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l socket -d 'Ask the daemon that listens on this socket' -r -F
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l timeout -d 'How long the daemon may take to answer' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from create" -l json -d 'Print an object for programs'
@@ -80,6 +91,10 @@ complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_s
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from drop" -l timeout -d 'How long the daemon may take to answer' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from drop" -l json -d 'Print an object for programs'
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from drop" -s h -l help -d 'Print help'
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from reset" -l socket -d 'Ask the daemon that listens on this socket' -r -F
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from reset" -l timeout -d 'How long the daemon may take to answer' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from reset" -l json -d 'Print an object for programs'
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from reset" -s h -l help -d 'Print help'
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from access" -l set -d 'Replace all rules by this one, and by each further one, such as group:ml=read,write or everyone=observe' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from access" -l socket -d 'Ask the daemon that listens on this socket' -r -F
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from access" -l timeout -d 'How long the daemon may take to answer' -r
@@ -90,6 +105,7 @@ complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_s
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from help" -f -a "show" -d 'One table: its arrays, its memory, who is attached'
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from help" -f -a "create" -d 'Make a table, unless one of that name with an equal spec is there'
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from help" -f -a "drop" -d 'End a table for everybody; samples that were not read are lost'
+complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from help" -f -a "reset" -d 'Remove all items of a replay table, and count from zero'
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from help" -f -a "access" -d 'Show or replace the rules that say who may do what with a table, beside its owner'
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c echoctl -n "__fish_echoctl_using_subcommand client; and not __fish_seen_subcommand_from list help" -l socket -d 'Ask the daemon that listens on this socket' -r -F
@@ -146,6 +162,7 @@ complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_su
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from table" -f -a "show" -d 'One table: its arrays, its memory, who is attached'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from table" -f -a "create" -d 'Make a table, unless one of that name with an equal spec is there'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from table" -f -a "drop" -d 'End a table for everybody; samples that were not read are lost'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from table" -f -a "reset" -d 'Remove all items of a replay table, and count from zero'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from table" -f -a "access" -d 'Show or replace the rules that say who may do what with a table, beside its owner'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from client" -f -a "list" -d 'All clients, with what they hold'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from lease" -f -a "list" -d 'All batches and values that readers hold: which reader, which batch, whether it can be read, and for how long it was so'

@@ -273,11 +273,19 @@ impl Index {
 
     fn make_room(&mut self, rng: &mut impl Rng) {
         while self.live.len() > self.max_size {
-            self.remover.settle(&self.items, &self.live);
-            self.again.clear();
-            self.remover.draw(1, &self.live, rng, &mut self.again);
-            self.remove(self.again[0], Cause::Evicted);
+            self.evict(rng);
         }
+    }
+
+    /// Removes the item that the remover chooses, if there is one.
+    pub fn evict(&mut self, rng: &mut impl Rng) {
+        if self.live.is_empty() {
+            return;
+        }
+        self.remover.settle(&self.items, &self.live);
+        self.again.clear();
+        self.remover.draw(1, &self.live, rng, &mut self.again);
+        self.remove(self.again[0], Cause::Evicted);
     }
 
     fn remove(&mut self, slot: u32, cause: Cause) {

@@ -11,7 +11,7 @@ use bincode::{Decode, Encode};
 use thiserror::Error;
 
 use crate::replay::limiter::Limiter;
-use crate::spec::MAX_BATCH;
+use crate::spec::{MAX_BATCH, MAX_BLOCKS};
 
 mod codec;
 mod text;
@@ -20,6 +20,9 @@ pub use text::ParseError;
 
 /// Most items that a replay table holds: what is removed while the table is full needs a slot, too.
 pub const MAX_ITEMS: u32 = u32::MAX - 1;
+
+/// Most samples in a block.
+pub const MAX_BLOCK_SLOTS: u32 = 64;
 
 /// A number that two parties must agree on to the letter: equal if the bits are.
 #[derive(Clone, Copy, Debug, Encode, Decode)]
@@ -180,6 +183,11 @@ pub enum SettingsError {
         "staleness_decay is a factor of the weights of a prioritized sampler, and the sampler is {0}: use prioritized:0"
     )]
     DecayWithoutWeights(Selector),
+    #[error(
+        "max_size is {max_size}, and a table of these settings holds at most {most} items; one that drops the oldest item, and \
+             holds workers back by nothing but min-size, holds more"
+    )]
+    Blocks { max_size: u32, most: u32 },
     #[error("admission needs max_staleness, which says how far ahead workers may be")]
     AdmissionWithoutMax,
     #[error("admission has {0} = 0: no worker would ever be let in")]
@@ -219,7 +227,12 @@ impl ReplaySpec {
             }
         }
         self.validate_limiter()?;
-        self.validate_staleness()
+        self.validate_staleness()?;
+        if self.least_blocks() > MAX_BLOCKS {
+            let most = self.block_slots().saturating_mul(MAX_BLOCKS - 2);
+            return Err(SettingsError::Blocks { max_size: self.max_size, most });
+        }
+        Ok(())
     }
 
     fn validate_limiter(&self) -> Result<(), SettingsError> {
@@ -290,6 +303,32 @@ impl ReplaySpec {
             (Some(Admission { max_running: 0, .. }), _) => Err(SettingsError::Admission("max_running")),
             _ => Ok(()),
         }
+    }
+
+    /// Samples in a block of the ring. A block is free again when none of its samples is there, so there are several in one
+    /// only where they leave in the order in which they came; and a limiter that holds workers back does so by the block.
+    pub fn block_slots(&self) -> u32 {
+        let in_order = self.remover == Selector::Fifo && self.max_times_sampled == 0;
+        let unlimited = matches!(self.limiter, RateLimiter::MinSize(_))
+            && self.staleness.max.is_none()
+            && self.staleness.admission.is_none();
+        if in_order && unlimited { (self.max_size / MAX_BLOCK_SLOTS).clamp(1, MAX_BLOCK_SLOTS) } else { 1 }
+    }
+
+    /// Blocks of a table that is not to be short of room: those of `max_size` items, and a sixteenth more for what is being
+    /// written, and for what was removed and is still read.
+    pub fn blocks(&self) -> u32 {
+        let spare = (self.max_size / 16).clamp(64, 1 << 16);
+        let slots = self.block_slots();
+        let blocks = self.max_size.saturating_add(spare).div_ceil(slots).saturating_add(u32::from(slots > 1));
+        blocks.min(MAX_BLOCKS).max(self.least_blocks())
+    }
+
+    /// Blocks without which a table could not be full.
+    pub fn least_blocks(&self) -> u32 {
+        let slots = self.block_slots();
+        // A slot for the item that makes room; where there are several in a block, one that is half left and one half full.
+        (self.max_size / slots).saturating_add(2)
     }
 
     /// What to tell whoever asked for such a table, although it can be; the spec is valid.

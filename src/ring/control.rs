@@ -9,7 +9,10 @@
 //!         fill[fill_len]       u32
 //!         gates[max_blocks]    {ready, length}          a line a block
 //!         commits[max_blocks][words_per_block] u64      lines of their own a block
+//!         marks[max_blocks * block_slots] {priority, version}   of a replay table: see `marks`
 //! ```
+//!
+//! A replay table can have a million blocks of one sample: there gates and commits are packed.
 //!
 //! A client gets the geometry by message and derives every offset from it. The header is there so that two
 //! parties that would disagree find out, and for whoever looks at a dump; workers can write it, so nobody
@@ -19,7 +22,7 @@ use thiserror::Error;
 
 use crate::ids::{BlockIndex, BlockSeq, Position};
 use crate::ring::words::Words;
-use crate::spec::{MAX_BATCH, MAX_BLOCKS, TableSpec};
+use crate::spec::{MAX_BATCH, MAX_BLOCKS, TableKind, TableSpec};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, expect_write};
 use crate::wire::message::{Attachment, LAYOUT_VERSION};
 
@@ -42,7 +45,8 @@ const SPACE: usize = 264;
 const NEWEST: usize = 384;
 const REFILL: usize = 512;
 const REFILL_STRIDE: usize = 16;
-const GATE_STRIDE: usize = 64;
+const GATE_BYTES: usize = 16;
+const MARK_STRIDE: usize = 16;
 const LINE: usize = 64;
 
 /// The numbers from which everything else about a ring follows.
@@ -53,6 +57,7 @@ pub struct Geometry {
     fill_len: u32,
     refill_len: u32,
     bits_per_word: u32,
+    has_marks: bool,
 }
 
 /// Numbers that no ring has.
@@ -84,19 +89,31 @@ impl Geometry {
             fill_len: max_blocks.next_power_of_two(),
             refill_len: within("refill_len", refill_len, 1, MAX_REFILL)?,
             bits_per_word: within("bits_per_word", bits_per_word, 1, MAX_BITS_PER_WORD)?,
+            has_marks: false,
         })
+    }
+
+    /// With marks beside the samples.
+    pub const fn with_marks(self) -> Self {
+        Self { has_marks: true, ..self }
+    }
+
+    fn marked_as(self, spec: &TableSpec) -> Self {
+        if spec.kind == TableKind::Replay { self.with_marks() } else { self }
     }
 
     /// The ring of a valid spec.
     pub fn of(spec: &TableSpec) -> Result<Self, GeometryError> {
-        Self::new(spec.batch_size, spec.max_capacity, 64, MAX_BITS_PER_WORD)
+        let geometry = Self::new(spec.batch_size, spec.max_capacity, 64, MAX_BITS_PER_WORD)?;
+        Ok(geometry.marked_as(spec))
     }
 
     /// The ring that a message speaks of.
     pub fn announced(attachment: &Attachment) -> Result<Self, GeometryError> {
         let spec = &attachment.spec;
         let geometry =
-            Self::new(spec.batch_size, spec.max_capacity, attachment.refill_len, attachment.bits_per_word)?;
+            Self::new(spec.batch_size, spec.max_capacity, attachment.refill_len, attachment.bits_per_word)?
+                .marked_as(spec);
         if attachment.fill_len != geometry.fill_len {
             let (value, expected) = (attachment.fill_len.into(), geometry.fill_len.into());
             return Err(GeometryError { name: "fill_len", value, min: expected, max: expected });
@@ -171,7 +188,17 @@ impl Geometry {
 
     /// Bytes of the control region.
     pub const fn control_bytes(&self) -> usize {
-        self.commits_at() + self.max_blocks as usize * self.commits_stride()
+        self.marks_at() + self.slots() * if self.has_marks { MARK_STRIDE } else { 0 }
+    }
+
+    /// Slots of all blocks.
+    const fn slots(&self) -> usize {
+        self.max_blocks as usize * self.block_slots as usize
+    }
+
+    /// Whether a line for each block would be most of the table.
+    const fn is_packed(&self) -> bool {
+        self.has_marks && self.block_slots == 1
     }
 
     const fn fill_at(&self) -> usize {
@@ -183,15 +210,24 @@ impl Geometry {
     }
 
     const fn commits_at(&self) -> usize {
-        self.gates_at() + self.max_blocks as usize * GATE_STRIDE
+        (self.gates_at() + self.max_blocks as usize * self.gate_stride()).next_multiple_of(LINE)
+    }
+
+    const fn marks_at(&self) -> usize {
+        (self.commits_at() + self.max_blocks as usize * self.commits_stride()).next_multiple_of(LINE)
+    }
+
+    const fn gate_stride(&self) -> usize {
+        if self.is_packed() { GATE_BYTES } else { LINE }
     }
 
     const fn commits_stride(&self) -> usize {
-        (self.words_per_block() as usize * 8).next_multiple_of(LINE)
+        let bytes = self.words_per_block() as usize * 8;
+        if self.is_packed() { bytes } else { bytes.next_multiple_of(LINE) }
     }
 
     /// The header's half words from offset 8 on: the version, then the geometry.
-    const fn header(&self) -> [u32; 6] {
+    const fn header(&self) -> [u32; 7] {
         [
             LAYOUT_VERSION,
             self.block_slots,
@@ -199,6 +235,7 @@ impl Geometry {
             self.fill_len,
             self.refill_len,
             self.bits_per_word,
+            self.has_marks as u32,
         ]
     }
 }
@@ -314,13 +351,13 @@ impl Control {
     /// The state of a block: see `ready`.
     #[inline]
     pub fn ready(&self, block: BlockIndex) -> &AtomicU64 {
-        self.words.u64(self.geometry.gates_at() + block.index() * GATE_STRIDE)
+        self.words.u64(self.geometry.gates_at() + block.index() * self.geometry.gate_stride())
     }
 
     /// Samples in a complete block: `block_slots`, but for the last ones of a finished table.
     #[inline]
     pub fn length(&self, block: BlockIndex) -> &AtomicU32 {
-        self.words.u32(self.geometry.gates_at() + block.index() * GATE_STRIDE + 8)
+        self.words.u32(self.geometry.gates_at() + block.index() * self.geometry.gate_stride() + 8)
     }
 
     /// A commit word.
@@ -329,6 +366,19 @@ impl Control {
         assert!(word < self.geometry.words_per_block());
         let block_at = self.geometry.commits_at() + block.index() * self.geometry.commits_stride();
         self.words.u64(block_at + word as usize * 8)
+    }
+
+    /// Of a replay table: the priority of the sample in a slot, and the version of the policy that made it; see `marks`.
+    ///
+    /// # Panics
+    /// If the table has no marks, or the block no such slot.
+    #[inline]
+    pub fn mark(&self, block: BlockIndex, slot: u32) -> [&AtomicU64; 2] {
+        let geometry = &self.geometry;
+        assert!(geometry.has_marks && slot < geometry.block_slots);
+        let at = block.index() * geometry.block_slots as usize + slot as usize;
+        let at = geometry.marks_at() + at * MARK_STRIDE;
+        [self.words.u64(at), self.words.u64(at + 8)]
     }
 
     /// Asks for the lines that the completer of a block will write, while it still has other things to do: each is
@@ -371,6 +421,12 @@ mod tests {
     fn words_do_not_overlap_and_stay_inside() {
         let geometry = Geometry::new(100, 5, 3, 32).unwrap();
         assert_eq!((geometry.words_per_block(), geometry.fill_len()), (4, 8));
+        do_not_overlap(geometry, false);
+        do_not_overlap(geometry.with_marks(), true);
+        do_not_overlap(Geometry::new(1, 5, 3, 32).unwrap().with_marks(), true);
+    }
+
+    fn do_not_overlap(geometry: Geometry, has_marks: bool) {
         let control = Control::create(Words::heap(geometry.control_bytes()), geometry).unwrap();
         let mut marks = 0;
         let mut mark64 = |word: &AtomicU64| {
@@ -385,8 +441,11 @@ mod tests {
         }
         for block in (0..5).map(|block| BlockIndex::new(block, 5).unwrap()) {
             mark64(control.ready(block));
-            for word in 0..4 {
+            for word in 0..geometry.words_per_block() {
                 mark64(control.commits(block, word));
+            }
+            for slot in 0..if has_marks { geometry.block_slots() } else { 0 } {
+                control.mark(block, slot).into_iter().for_each(&mut mark64);
             }
         }
         let mark32 = |word: &AtomicU32| assert_eq!(word.swap(u32::MAX, Ordering::Relaxed), 0);

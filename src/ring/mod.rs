@@ -33,6 +33,7 @@ pub mod control;
 pub mod fill_ring;
 pub mod finish;
 pub mod hold;
+pub mod marks;
 pub mod newest;
 pub mod ready;
 pub mod reclaim;

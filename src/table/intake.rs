@@ -194,18 +194,35 @@ impl Intake {
     }
 
     /// Publishes every free block under the next sequence, and says which.
-    pub(super) fn publish(&mut self, mut published: impl FnMut(BlockSeq, BlockIndex)) {
+    pub(super) fn publish(&mut self, published: impl FnMut(BlockSeq, BlockIndex)) {
+        self.publish_below(u64::MAX, published);
+    }
+
+    /// Publishes free blocks of which no position is beyond the limit, and says which.
+    pub(super) fn publish_below(&mut self, limit: u64, mut published: impl FnMut(BlockSeq, BlockIndex)) {
         if self.free.is_empty() || self.poison.is_some() {
             return;
         }
-        while let Some(block) = self.free.pop_front() {
+        let first = self.ledger.next_seq();
+        loop {
             let seq = self.ledger.next_seq();
+            if self.geometry().first(BlockSeq(seq.0 + 1)).0 > limit {
+                break;
+            }
+            let Some(block) = self.free.pop_front() else { break };
             fill_ring::prepare(&self.control, block, seq);
             self.ledger.set_live(block, seq);
             self.live.insert(seq, block);
             published(seq, block);
         }
-        fill_ring::raise_limit(&self.control, self.ledger.next_seq());
+        if self.ledger.next_seq() != first {
+            fill_ring::raise_limit(&self.control, self.ledger.next_seq());
+        }
+    }
+
+    /// Blocks that are in nobody's hands.
+    pub(super) fn free_blocks(&self) -> u32 {
+        self.free.len() as u32
     }
 
     /// The cursor without CLOSED, if it is where it can be.

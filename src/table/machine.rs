@@ -4,8 +4,10 @@
 
 use std::sync::Arc;
 
+use crate::replay::items::Items;
 use crate::ring::control::Control;
-use crate::spec::TableKind;
+use crate::ring::words::Words;
+use crate::spec::{TableKind, TableSpec};
 use crate::table::action::{Action, Violation};
 use crate::table::ending::MoveSamples;
 use crate::table::intake::Intake;
@@ -14,7 +16,8 @@ use crate::table::ledger::Ledger;
 use crate::table::member::MemberKey;
 use crate::table::poison::RebuildError;
 use crate::table::queue::{Queue, Tokens};
-use crate::wire::message::{BlockCounts, EndReason};
+use crate::table::replay::Replay;
+use crate::wire::message::{BlockCounts, EndReason, SampleCounts};
 
 /// The state machine.
 pub enum Machine {
@@ -22,21 +25,44 @@ pub enum Machine {
     Queue(Queue),
     /// The newest value to every reader.
     Latest(Latest),
+    /// What is chosen to whoever asks.
+    Replay(Box<Replay>),
+}
+
+/// What is the daemon's own of a table.
+pub struct Private {
+    /// What became of its blocks.
+    pub ledger: Ledger,
+    /// Of a replay table, its items: [`Machine::items_bytes`] of them.
+    pub items: Option<Words>,
+    /// What its grants are given back with.
+    pub tokens: Tokens,
 }
 
 impl Machine {
-    /// A new table over zeroed words, whose first `usable` blocks have memory. They are published.
-    pub fn create(
-        kind: TableKind,
-        control: Arc<Control>,
-        ledger: Ledger,
-        usable: u32,
-        tokens: Tokens,
-    ) -> Self {
-        match kind {
-            TableKind::Queue => Self::Queue(Queue::create(control, ledger, usable, tokens)),
-            TableKind::Latest => Self::Latest(Latest::create(control, ledger, usable)),
+    /// Bytes of the items of a table of that valid spec; 0 if it has none.
+    pub fn items_bytes(spec: &TableSpec) -> usize {
+        match spec.kind {
+            TableKind::Queue | TableKind::Latest => 0,
+            TableKind::Replay => Items::bytes(spec.capacity.saturating_mul(spec.batch_size)),
         }
+    }
+
+    /// A new table of a valid spec over zeroed words, whose first blocks, as many as it has capacity, have memory. They are
+    /// published.
+    ///
+    /// # Errors
+    /// If the words are not as many as the spec needs.
+    pub fn create(spec: &TableSpec, control: Arc<Control>, private: Private) -> Result<Self, RebuildError> {
+        let Private { ledger, items, tokens } = private;
+        Ok(match (spec.kind, &spec.replay, items) {
+            (TableKind::Queue, ..) => Self::Queue(Queue::create(control, ledger, spec.capacity, tokens)),
+            (TableKind::Latest, ..) => Self::Latest(Latest::create(control, ledger, spec.capacity)),
+            (TableKind::Replay, Some(settings), Some(items)) => {
+                Self::Replay(Box::new(Replay::create(settings, control, ledger, items, spec.capacity)?))
+            }
+            (TableKind::Replay, ..) => return Err(RebuildError::NoItems),
+        })
     }
 
     /// Takes a table over from its private record and the shared words, as a daemon left them at whatever instruction. Its
@@ -44,15 +70,15 @@ impl Machine {
     ///
     /// # Errors
     /// If the words do not fit the record.
-    pub fn rebuild(
-        kind: TableKind,
-        control: Arc<Control>,
-        ledger: Ledger,
-        tokens: Tokens,
-    ) -> Result<Self, RebuildError> {
-        Ok(match kind {
-            TableKind::Queue => Self::Queue(Queue::rebuild(control, ledger, tokens)?),
-            TableKind::Latest => Self::Latest(Latest::rebuild(control, ledger)?),
+    pub fn rebuild(spec: &TableSpec, control: Arc<Control>, private: Private) -> Result<Self, RebuildError> {
+        let Private { ledger, items, tokens } = private;
+        Ok(match (spec.kind, &spec.replay, items) {
+            (TableKind::Queue, ..) => Self::Queue(Queue::rebuild(control, ledger, tokens)?),
+            (TableKind::Latest, ..) => Self::Latest(Latest::rebuild(control, ledger)?),
+            (TableKind::Replay, Some(settings), Some(items)) => {
+                Self::Replay(Box::new(Replay::rebuild(settings, control, ledger, items)?))
+            }
+            (TableKind::Replay, ..) => return Err(RebuildError::NoItems),
         })
     }
 
@@ -61,6 +87,7 @@ impl Machine {
         match self {
             Self::Queue(queue) => queue.intake(),
             Self::Latest(latest) => latest.intake(),
+            Self::Replay(replay) => replay.intake(),
         }
     }
 
@@ -68,7 +95,7 @@ impl Machine {
     pub const fn queue(&self) -> Option<&Queue> {
         match self {
             Self::Queue(queue) => Some(queue),
-            Self::Latest(_) => None,
+            Self::Latest(_) | Self::Replay(_) => None,
         }
     }
 
@@ -77,6 +104,7 @@ impl Machine {
         match self {
             Self::Queue(queue) => queue.readers().len(),
             Self::Latest(latest) => latest.readers().len(),
+            Self::Replay(replay) => replay.readers().len(),
         }
     }
 
@@ -85,6 +113,15 @@ impl Machine {
         match self {
             Self::Queue(queue) => queue.has_members(),
             Self::Latest(latest) => latest.has_members(),
+            Self::Replay(replay) => replay.has_members(),
+        }
+    }
+
+    /// Counts the samples. Of a replay table: what came, what was sampled, what is there.
+    pub fn samples(&self) -> SampleCounts {
+        match self {
+            Self::Queue(_) | Self::Latest(_) => self.intake().samples(),
+            Self::Replay(replay) => replay.samples(),
         }
     }
 
@@ -93,6 +130,7 @@ impl Machine {
         match self {
             Self::Queue(queue) => queue.intake().block_counts(),
             Self::Latest(latest) => latest.block_counts(),
+            Self::Replay(replay) => replay.block_counts(),
         }
     }
 
@@ -104,6 +142,7 @@ impl Machine {
         match self {
             Self::Queue(queue) => queue.finish_writer(key),
             Self::Latest(latest) => latest.finish_writer(key),
+            Self::Replay(replay) => replay.finish_writer(key),
         }
     }
 
@@ -115,6 +154,7 @@ impl Machine {
         match self {
             Self::Queue(queue) => queue.drop_claim(key),
             Self::Latest(latest) => latest.drop_claim(key),
+            Self::Replay(replay) => replay.drop_claim(key),
         }
     }
 
@@ -130,6 +170,7 @@ impl Machine {
                 false => Err(Violation::NoMember(key)),
             },
             Self::Latest(latest) => latest.need_space(key, actions),
+            Self::Replay(replay) => replay.need_space(key, actions),
         }
     }
 
@@ -138,6 +179,7 @@ impl Machine {
         match self {
             Self::Queue(queue) => queue.disconnect(key),
             Self::Latest(latest) => latest.disconnect(key),
+            Self::Replay(replay) => replay.disconnect(key),
         }
     }
 
@@ -146,6 +188,7 @@ impl Machine {
         match self {
             Self::Queue(queue) => queue.detach(key, actions),
             Self::Latest(latest) => latest.detach(key),
+            Self::Replay(replay) => replay.detach(key, actions),
         }
     }
 
@@ -154,6 +197,7 @@ impl Machine {
         match self {
             Self::Queue(queue) => queue.tick(mover, actions),
             Self::Latest(latest) => latest.tick(actions),
+            Self::Replay(replay) => replay.tick(actions),
         }
     }
 
@@ -162,6 +206,7 @@ impl Machine {
         match self {
             Self::Queue(queue) => queue.is_unsettled(),
             Self::Latest(latest) => latest.is_unsettled(),
+            Self::Replay(replay) => replay.is_unsettled(),
         }
     }
 
@@ -170,6 +215,7 @@ impl Machine {
         match self {
             Self::Queue(queue) => queue.close(reason, actions),
             Self::Latest(latest) => latest.close(reason, actions),
+            Self::Replay(replay) => replay.close(reason, actions),
         }
     }
 
@@ -178,6 +224,7 @@ impl Machine {
         match self {
             Self::Queue(queue) => queue.end_all(reason, actions),
             Self::Latest(latest) => latest.end_all(reason, actions),
+            Self::Replay(replay) => replay.end_all(reason, actions),
         }
     }
 
@@ -186,6 +233,7 @@ impl Machine {
         match self {
             Self::Queue(queue) => queue.is_drained(),
             Self::Latest(latest) => latest.is_drained(),
+            Self::Replay(replay) => replay.is_drained(),
         }
     }
 
@@ -194,6 +242,7 @@ impl Machine {
         match self {
             Self::Queue(queue) => queue.into_ledger(),
             Self::Latest(latest) => latest.into_ledger(),
+            Self::Replay(replay) => replay.into_ledger(),
         }
     }
 }

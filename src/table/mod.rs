@@ -32,6 +32,7 @@ pub mod orphan;
 pub mod poison;
 pub mod queue;
 mod quota;
+pub mod replay;
 pub mod roster;
 #[cfg(not(echo_loom))]
 pub mod store;

@@ -2,11 +2,12 @@
 
 use thiserror::Error;
 
+use crate::replay::index::{IndexError, InsertError};
 use crate::ring::control::ControlError;
 use crate::table::ledger::LedgerError;
 
 /// A broken invariant, which only the table's own workers can have caused.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Debug, Error)]
 #[expect(missing_docs, reason = "the messages say it all")]
 pub enum Poison {
     #[error("the cursor is {cursor}, outside of {seen} (what was seen) to {limit} (the limit)")]
@@ -31,6 +32,8 @@ pub enum Poison {
         "the newest value is said to be {got:#x}, which is no value that is committed and newer than {seen:#x}"
     )]
     Newest { got: u64, seen: u64 },
+    #[error("the private record does not fit what was committed: {0}")]
+    Item(InsertError),
     #[error("no lease token could be made: {0}")]
     Tokens(String),
     #[error("it was so before this daemon took it over")]
@@ -38,11 +41,15 @@ pub enum Poison {
 }
 
 /// Why a table cannot be taken over.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[derive(Clone, PartialEq, Debug, Error)]
 #[expect(missing_docs, reason = "the messages say it all")]
 pub enum RebuildError {
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    #[error(transparent)]
+    Items(#[from] IndexError),
+    #[error("the table is a replay table, and its items are not there")]
+    NoItems,
     #[error("blocks {first} and {second} both hold seq {seq}")]
     Twice { first: u32, second: u32, seq: u64 },
     #[error(transparent)]

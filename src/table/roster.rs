@@ -1,9 +1,10 @@
-//! Who is attached to a latest table, as the private record keeps it.
+//! Who is attached to a latest or a replay table, as the private record keeps it.
 //!
 //! What a reader of a queue table holds is in the record, a grant each. What a reader of a latest table holds is in its
 //! client page alone. A daemon that takes the table over does not know the pages before their clients are back, and must
 //! not let a block go round meanwhile: from here it knows for whom it waits. It knows the writer as well, so that no other
-//! one is let in before that is gone.
+//! one is let in before that is gone. Of a replay table it is the readers: what they hold was told to them, and is kept
+//! nowhere else.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use crate::spec::TableKind;
 use crate::table::ledger::Ledger;
 use crate::table::member::MemberKey;
 
-/// Members that a latest table may have at a time. Loom makes each word anew for each of its runs.
+/// Members that such a table may have at a time. Loom makes each word anew for each of its runs.
 pub const ROSTER: usize = if cfg!(echo_loom) { 4 } else { 4096 };
 
 const WRITES: u64 = 1 << 32;
@@ -21,16 +22,16 @@ const WRITES: u64 = 1 << 32;
 pub(super) const fn words(kind: TableKind) -> usize {
     match kind {
         TableKind::Queue => 0,
-        TableKind::Latest => 2 * ROSTER,
+        TableKind::Latest | TableKind::Replay => 2 * ROSTER,
     }
 }
 
-/// What a member of a latest table does.
+/// What a member does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     /// It publishes.
     Writes,
-    /// It takes the newest.
+    /// It takes the newest, or samples.
     Reads,
 }
 

@@ -1,6 +1,7 @@
 //! A table as the daemon holds it: its samples' memory, the words beside them, and the state machine over both.
 //!
-//! Three memfds: data and control, which members map, and the private record, which nobody else sees. All memory
+//! Three memfds: data and control, which members map, and the private record, which nobody else sees; and of a replay table
+//! a fourth, with its items, which is as private. All memory
 //! is leased, committed, resident and sealed before anybody gets a descriptor; if a step fails there is no table
 //! and nothing of it is left.
 
@@ -24,7 +25,8 @@ use crate::spec::{HugePages, TableSpec};
 use crate::table::action::Action;
 use crate::table::ending::MoveSamples;
 use crate::table::ledger::Ledger;
-use crate::table::machine::Machine;
+use crate::table::machine::{Machine, Private};
+use crate::table::poison::RebuildError;
 use crate::token::lease_tokens;
 use crate::wire::message::{Attachment, Pages};
 
@@ -47,6 +49,8 @@ pub enum StoreError {
     Geometry(#[from] GeometryError),
     #[error(transparent)]
     Control(#[from] ControlError),
+    #[error(transparent)]
+    Machine(#[from] RebuildError),
     #[error("there is no thread to make it on: {0}")]
     Thread(io::Error),
 }
@@ -129,9 +133,16 @@ impl Store {
         let name = |part: &str| format!("echo/{}/{part}", spec.name);
         let mut lease = account.clone().lease();
         let (control, record) = (geometry.control_bytes(), Ledger::bytes(&geometry, spec.kind));
-        lease.grow([control, record].map(|bytes| bytes.next_multiple_of(page_size()) as u64).iter().sum())?;
+        let items = Machine::items_bytes(spec);
+        lease.grow(
+            [control, record, items].map(|bytes| bytes.next_multiple_of(page_size()) as u64).iter().sum(),
+        )?;
         let (control, control_file) = resident(&name("control"), control, &filling)?;
         let (record, _) = resident(&name("record"), record, &filling)?;
+        let items = match items {
+            0 => None,
+            bytes => Some(Words::mapped(resident(&name("items"), bytes, &filling)?.0)),
+        };
 
         let (huge_page, mut notes) = huge_page(spec, &layout)?;
         let data = Unsealed::create(&name("data"), layout.bytes())?;
@@ -142,7 +153,8 @@ impl Store {
 
         let control = Arc::new(Control::create(Words::mapped(control), geometry)?);
         let ledger = Ledger::create(Words::mapped(record), geometry, spec.kind);
-        let machine = Machine::create(spec.kind, control, ledger, spec.capacity, Box::new(lease_tokens()));
+        let private = Private { ledger, items, tokens: Box::new(lease_tokens()) };
+        let machine = Machine::create(spec, control, private)?;
         let (data, control_file) = (data.seal()?, control_file.seal()?);
         let files = Files {
             data_read_only: Arc::new(data.read_only()?),
@@ -167,7 +179,9 @@ impl Store {
             // Its layout would have been too large for a file if this could overflow.
             (slots * place.slot_bytes).next_multiple_of(granule as u64)
         });
-        let words = pages(geometry.control_bytes()) + pages(Ledger::bytes(&geometry, spec.kind));
+        let words = pages(geometry.control_bytes())
+            + pages(Ledger::bytes(&geometry, spec.kind))
+            + pages(Machine::items_bytes(spec));
         Ok(Needs { bytes: arrays.sum::<u64>() + words, file_bytes: layout.bytes() })
     }
 
@@ -375,7 +389,7 @@ mod tests {
     fn queue(store: &mut Store) -> &mut Queue {
         match store.machine_mut() {
             Machine::Queue(queue) => queue,
-            Machine::Latest(_) => panic!("it is a queue table"),
+            Machine::Latest(_) | Machine::Replay(_) => panic!("it is a queue table"),
         }
     }
 
@@ -434,7 +448,7 @@ mod tests {
         store.tick(&mut actions);
         let grant = actions.iter().find_map(|action| match action {
             Action::Grant { grants, .. } => grants.first().copied(),
-            Action::End { .. } => None,
+            _ => None,
         });
         let Some(Grant { seq: BlockSeq(0), block: 0, token, .. }) = grant else { panic!("{actions:?}") };
         let (theirs, control) = attach(&store, false);

@@ -19,6 +19,7 @@ use crate::wire::message::{Holder, Wait};
 
 mod latest;
 mod queue;
+mod replay;
 
 /// Most waits that are told.
 const WAITS: usize = 32;
@@ -38,6 +39,10 @@ enum Condition {
     Expecting(MemberKey, BlockSeq),
     /// The reader holds no grant.
     Idle(MemberKey),
+    /// The reader waits for this request's samples.
+    Sampling(MemberKey, u64),
+    /// The reader holds this request's samples.
+    Sampled(MemberKey, u64),
     /// The reader's connection is gone, its process is not.
     Disconnected(MemberKey),
     /// Readers of before this daemon are not back.
@@ -89,6 +94,7 @@ fn conditions(table: &Machine) -> Vec<Condition> {
     match table {
         Machine::Queue(queue) => queue::conditions(queue, &mut seen),
         Machine::Latest(latest) => latest::conditions(latest, &mut seen),
+        Machine::Replay(replay) => replay::conditions(replay, &mut seen),
     }
     if intake.orphaned_claims() > 0 {
         seen.push(Condition::Orphaned);
@@ -117,6 +123,7 @@ pub fn waits(table: &Machine, turn: &Turn, watch: &Watch, now: Duration, who: Wh
             let mut waits = match table {
                 Machine::Queue(queue) => queue::Waits::of(&question, queue).all(),
                 Machine::Latest(latest) => latest::Waits { question: &question, latest }.all(),
+                Machine::Replay(replay) => replay::Waits { question: &question, replay }.all(),
             };
             waits.extend(question.turns().chain(question.orphans()));
             waits

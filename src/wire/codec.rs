@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::access::{AccessList, MAX_RULES};
 use crate::ids::MemberId;
 use crate::spec::{ArraySpec, MAX_ARRAYS, TableSpec};
-use crate::wire::message::{Call, Event, MAX_MESSAGE, MAX_TOKENS, Request};
+use crate::wire::message::{Call, Event, MAX_MESSAGE, MAX_PRIORITIES, MAX_TOKENS, Request};
 
 /// The decoder counts what it makes and not what it reads: eight bytes for a number or a length that took one. The
 /// packet itself is capped already, so this bounds what a lying length can allocate.
@@ -74,6 +74,14 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request, CodecError> {
             check_member(*member)?;
             at_most("tokens", tokens.len(), MAX_TOKENS)?;
         }
+        Request::Sample { member, number, .. } | Request::CutSample { member, number } => {
+            check_member(*member)?;
+            check_number(*number)?;
+        }
+        Request::ReturnSamples { member, numbers } => {
+            check_member(*member)?;
+            at_most("numbers", numbers.len(), MAX_TOKENS)?;
+        }
         Request::Zero(no) => match *no {},
         Request::Hello(_) | Request::Status | Request::Received | Request::Goodbye => {}
     }
@@ -121,12 +129,23 @@ fn check_call(call: &Call) -> Result<(), CodecError> {
         Call::AttachWriter { arrays: Some(list), .. }
         | Call::AttachReader { arrays: Some(list), .. }
         | Call::AttachPublisher { arrays: Some(list), .. }
-        | Call::AttachLatest { arrays: Some(list), .. } => arrays(list),
+        | Call::AttachLatest { arrays: Some(list), .. }
+        | Call::AttachReplayWriter { arrays: Some(list), .. }
+        | Call::AttachSampler { arrays: Some(list), .. } => arrays(list),
+        Call::UpdatePriorities { member, items } => {
+            check_member(*member)?;
+            at_most("priorities", items.len(), MAX_PRIORITIES)
+        }
+        Call::DeleteItems { member, keys } => {
+            check_member(*member)?;
+            at_most("keys", keys.len(), MAX_PRIORITIES)
+        }
         Call::FinishWriter { member }
         | Call::DropClaim { member }
         | Call::Detach { member }
         | Call::NeedSpace { member }
         | Call::BeginPin { member }
+        | Call::StateVersion { member, .. }
         | Call::EndPin { member, .. } => check_member(*member),
         _ => Ok(()),
     }
@@ -135,6 +154,13 @@ fn check_call(call: &Call) -> Result<(), CodecError> {
 fn check_member(member: MemberId) -> Result<(), CodecError> {
     match member {
         MemberId(0) => Err(CodecError::Value { what: "a member's id", value: 0 }),
+        _ => Ok(()),
+    }
+}
+
+fn check_number(number: u64) -> Result<(), CodecError> {
+    match number {
+        0 => Err(CodecError::Value { what: "a request's number", value: 0 }),
         _ => Ok(()),
     }
 }

@@ -31,6 +31,7 @@ use bincode::{Decode, Encode};
 
 use crate::access::AccessList;
 use crate::ids::{BlockSeq, ClientId, GrantNumber, LeaseToken, MemberId, TableId};
+use crate::replay::settings::Real;
 use crate::spec::{ArraySpec, TableKind, TableSpec};
 use crate::wire::tag::{NoTag, encode_by_discriminant};
 
@@ -48,8 +49,12 @@ pub const MAX_MESSAGE: usize = 64 * 1024;
 pub const MAX_DESCRIPTORS: usize = 2;
 /// Most grants that one reader may hold ahead.
 pub const MAX_PREFETCH: u16 = 256;
-/// Most tokens in one `Release`.
+/// Most tokens in one `Release`, and numbers in one `ReturnSamples`.
 pub const MAX_TOKENS: usize = 1024;
+/// Most items in one `UpdatePriorities` or `DeleteItems`.
+pub const MAX_PRIORITIES: usize = 2048;
+/// Most samples in one `Sampled`.
+pub const MAX_SAMPLED: usize = 1024;
 /// What this build calls itself.
 pub const BUILD: &str = env!("CARGO_PKG_VERSION");
 
@@ -80,6 +85,29 @@ pub enum Request {
     },
     /// Everything is unmapped, and the connection ends.
     Goodbye,
+    /// Wants samples of a replay table; answered by `Event::Sampled` once there are so many.
+    Sample {
+        /// The reader.
+        member: MemberId,
+        /// The reader's own number, above all that it gave before.
+        number: u64,
+        /// How many.
+        count: u32,
+    },
+    /// Waits no longer: the request is answered with what there is for it. One that was answered stays as it is.
+    CutSample {
+        /// The reader.
+        member: MemberId,
+        /// The request's number.
+        number: u64,
+    },
+    /// The samples of these requests were read. Repeating it does no harm.
+    ReturnSamples {
+        /// The reader.
+        member: MemberId,
+        /// The requests' numbers; at most [`MAX_TOKENS`].
+        numbers: Vec<u64>,
+    },
 }
 
 /// Who a client is. Frozen.
@@ -223,6 +251,57 @@ pub enum Call {
         /// The writer.
         member: MemberId,
     },
+    /// The right to write samples into a replay table.
+    AttachReplayWriter {
+        /// The table's name.
+        table: String,
+        /// What the client believes a sample is; a difference is refused.
+        arrays: Option<Vec<ArraySpec>>,
+    },
+    /// The right to sample a replay table.
+    AttachSampler {
+        /// The table's name.
+        table: String,
+        /// What the client believes a sample is; a difference is refused.
+        arrays: Option<Vec<ArraySpec>>,
+        /// Whether the data descriptor must be writable, as page-locking for CUDA needs it.
+        pin: bool,
+    },
+    /// Sets priorities of items, in this order. Answered by `Answer::Counted`; if one is no priority nothing has changed.
+    UpdatePriorities {
+        /// A writer or a reader of the table.
+        member: MemberId,
+        /// Which items, and to what; at most [`MAX_PRIORITIES`].
+        items: Vec<ItemPriority>,
+    },
+    /// Removes items. Answered by `Answer::Counted`.
+    DeleteItems {
+        /// A writer or a reader of the table.
+        member: MemberId,
+        /// Which items; at most [`MAX_PRIORITIES`].
+        keys: Vec<u64>,
+    },
+    /// The trainer is at this version. Answered by `Answer::Counted`: items that were removed, since they were too old.
+    StateVersion {
+        /// A reader of the table.
+        member: MemberId,
+        /// Its version.
+        version: u64,
+    },
+    /// Removes all items, and counts from zero.
+    ResetTable {
+        /// The table's name.
+        name: String,
+    },
+}
+
+/// The priority that an item is to have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ItemPriority {
+    /// The item: the position of its sample.
+    pub key: u64,
+    /// Finite, and not negative.
+    pub priority: Real,
 }
 
 /// Which row of a list of leases: they are in this order.
@@ -301,6 +380,21 @@ pub enum Event {
         /// Why, and what to do.
         reason: String,
     },
+    /// Samples of a replay table, which stay as they are until the reader returns them.
+    Sampled {
+        /// The reader.
+        member: MemberId,
+        /// The number of its request.
+        number: u64,
+        /// At most [`MAX_SAMPLED`].
+        samples: Vec<SampledItem>,
+        /// Whether more of this request follow in another message.
+        more: bool,
+        /// How likely the item is to be chosen that is the least likely of the table, in the last message.
+        least: Option<Real>,
+        /// Why they are fewer than were wanted, in the last message.
+        short: Option<String>,
+    },
 }
 
 impl Event {
@@ -312,6 +406,27 @@ impl Event {
             _ => 0,
         }
     }
+}
+
+/// One sample, as it was when it was chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct SampledItem {
+    /// Where it is, counted over all blocks.
+    pub slot: u32,
+    /// Which item: its position.
+    pub key: u64,
+    /// How likely it was to be chosen; 1 from selectors that leave nothing to chance.
+    pub probability: Real,
+    /// Its priority.
+    pub priority: Real,
+    /// How often it was sampled, this time included.
+    pub times_sampled: u32,
+    /// Items in the table, this one included.
+    pub table_size: u32,
+    /// The version of the policy that made it.
+    pub version: Option<u64>,
+    /// Since when it is in the table, in microseconds.
+    pub age_us: u64,
 }
 
 /// The hello is accepted.
@@ -426,6 +541,13 @@ pub enum Answer {
         rows: Vec<LeaseRow>,
         /// Whether another page follows.
         more: bool,
+    },
+    /// Of the items that were named.
+    Counted {
+        /// There, and it was done.
+        applied: u64,
+        /// Gone.
+        skipped: u64,
     },
 }
 
@@ -591,8 +713,50 @@ pub struct TableDetails {
     pub holes_offered: u32,
     /// Claims of workers that are gone, not settled yet.
     pub orphaned_claims: u32,
+    /// Of a replay table.
+    pub replay: Option<ReplayDetails>,
     /// Who is attached; at most [`MAX_MEMBER_ROWS`].
     pub members: Vec<MemberRow>,
+}
+
+/// What is known of a replay table beside.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ReplayDetails {
+    /// Items that can be sampled.
+    pub size: u32,
+    /// Items that were removed and are still read.
+    pub lingering: u32,
+    /// Samples that readers hold.
+    pub leased: u64,
+    /// Since the table was made or reset.
+    pub inserts: u64,
+    /// Likewise.
+    pub samples: u64,
+    /// Likewise.
+    pub deletes: u64,
+    /// Removed because the table was full, since it was made.
+    pub evicted: u64,
+    /// Because they were sampled as often as they may be.
+    pub exhausted: u64,
+    /// Because somebody asked for it.
+    pub deleted: u64,
+    /// Because they were too old for the trainer.
+    pub stale: u64,
+    /// Samples that are not there because their worker gave them a priority that is none.
+    pub refused: u64,
+    /// Priorities for items that were gone.
+    pub skipped: u64,
+    /// The version that the trainer stated last.
+    pub version: Option<u64>,
+    /// How far samples lagged behind the trainer when they were chosen: how many by 0, by 1, by 2 to 3, by 4 to 7, and so
+    /// on; the last one has all that lie beyond.
+    pub lags: Vec<u64>,
+    /// Samples that were chosen and had no version, or the trainer none.
+    pub unversioned: u64,
+    /// Requests that wait.
+    pub waiting: u32,
+    /// Bytes of memory for each item that there is room for, besides its arrays.
+    pub bytes_per_item: Real,
 }
 
 /// Most rows in one page.

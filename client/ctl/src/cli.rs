@@ -7,10 +7,11 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueHint};
-use echo_client::{ArraySpec, HugePages, Pin, Rule, RuleError, TableKind, VALUES};
+use echo_client::{ArraySpec, HugePages, Pin, Rule, RuleError, TableKind, TableSpec, VALUES};
 
 use crate::array;
 use crate::exit::Exit;
+use crate::replay::Replay;
 
 /// Shortest time from one look to the next.
 const MIN_INTERVAL: Duration = Duration::from_millis(50);
@@ -19,7 +20,8 @@ const LONG_ABOUT: &str = "\
 Shows what happens in an echod, and why something waits.
 
 A table is a ring in shared memory. Of a queue table writers (rollout workers) fill batches and readers (trainers) empty
-them, each once; of a latest table one writer publishes values and every reader takes the newest.";
+them, each once; of a latest table one writer publishes values and every reader takes the newest; of a replay table samples
+are chosen, read and put back, until they are removed.";
 
 /// What somebody would type.
 pub const EXAMPLES: &str = "  echoctl status
@@ -141,6 +143,11 @@ pub enum Table {
         /// Its name
         name: String,
     },
+    /// Remove all items of a replay table, and count from zero
+    Reset {
+        /// Its name
+        name: String,
+    },
     /// Show or replace the rules that say who may do what with a table, beside its owner
     Access(Access),
 }
@@ -151,11 +158,12 @@ pub struct Create {
     /// Its name: letters, digits, '.', '_', '-' and '/'
     pub name: String,
 
-    /// What becomes of its samples: each batch goes to one reader, or the newest value to all
+    /// What becomes of its samples: each batch goes to one reader, or the newest value to all, or they are chosen until they
+    /// are removed
     #[arg(long, value_name = "KIND", default_value = "queue", value_parser = one_of(TableKind::ALL, TableKind::name))]
     pub kind: TableKind,
 
-    /// Samples in a batch; not of a latest table, whose values are single
+    /// Samples in a batch; not of a latest table, whose values are single [default of a replay table: 256]
     #[arg(long, value_name = "NUMBER")]
     pub batch_size: Option<u32>,
 
@@ -183,6 +191,10 @@ pub struct Create {
     /// Whether its large arrays must be on huge pages
     #[arg(long, value_name = "POLICY", default_value = "auto", value_parser = one_of(HUGE_PAGES, huge_pages))]
     pub huge_pages: HugePages,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened")]
+    pub replay: Replay,
 }
 
 impl Cli {
@@ -193,30 +205,58 @@ impl Cli {
     pub fn of(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let cli = Self::try_parse_from(arguments)?;
         if let Command::Table(Table::Create(create)) = &cli.command {
-            create.size()?;
+            create.spec()?;
         }
         Ok(cli)
     }
 }
 
 impl Create {
-    /// Samples in a batch, and batches.
+    /// What it is to be like.
     ///
     /// # Errors
-    /// If one is not given, and tables of that kind have no usual one.
-    pub fn size(&self) -> Result<(u32, u32), clap::Error> {
-        let [batch_size, capacity] = match self.kind {
-            TableKind::Queue => [self.batch_size, self.capacity],
-            TableKind::Latest => [self.batch_size.or(Some(1)), self.capacity.or(Some(VALUES))],
-        };
-        match (batch_size, capacity) {
-            (Some(batch_size), Some(capacity)) => Ok((batch_size, capacity)),
-            (batch_size, _) => {
-                let missing = if batch_size.is_none() { "--batch-size" } else { "--capacity" };
-                let message = format!("a {} table needs {missing} <NUMBER>", self.kind);
-                Err(Cli::command().error(ErrorKind::MissingRequiredArgument, message))
+    /// If its size is not given, and tables of that kind have no usual one; or if something is given that tables of that kind
+    /// have not.
+    pub fn spec(&self) -> Result<TableSpec, clap::Error> {
+        let spec = match self.kind {
+            TableKind::Queue => self.blocks(self.batch_size, self.capacity)?,
+            TableKind::Latest => self.blocks(self.batch_size.or(Some(1)), self.capacity.or(Some(VALUES)))?,
+            TableKind::Replay => {
+                let capacity = [(self.capacity, "--capacity"), (self.max_capacity, "--max-capacity")];
+                if let Some((_, option)) = capacity.iter().find(|(given, _)| given.is_some()) {
+                    return Err(self.has_not(option));
+                }
+                let settings = self.replay.settings(self.batch_size);
+                let settings = settings.ok_or_else(|| self.needs("--max-size"))?;
+                TableSpec::replay(&self.name, self.arrays.clone(), settings)
             }
+        };
+        if self.kind != TableKind::Replay
+            && let Some(option) = self.replay.given()
+        {
+            return Err(self.has_not(option));
         }
+        Ok(TableSpec { kind: self.kind, pin: self.pin, huge_pages: self.huge_pages, ..spec })
+    }
+
+    fn blocks(&self, batch_size: Option<u32>, capacity: Option<u32>) -> Result<TableSpec, clap::Error> {
+        let batch_size = batch_size.ok_or_else(|| self.needs("--batch-size"))?;
+        let capacity = capacity.ok_or_else(|| self.needs("--capacity"))?;
+        let max_capacity = self.max_capacity.unwrap_or(capacity);
+        Ok(TableSpec {
+            max_capacity,
+            ..TableSpec::new(&self.name, self.arrays.clone(), batch_size, capacity)
+        })
+    }
+
+    fn needs(&self, option: &str) -> clap::Error {
+        let message = format!("a {} table needs {option} <NUMBER>", self.kind);
+        Cli::command().error(ErrorKind::MissingRequiredArgument, message)
+    }
+
+    fn has_not(&self, option: &str) -> clap::Error {
+        let message = format!("a {} table has no {option}", self.kind);
+        Cli::command().error(ErrorKind::ArgumentConflict, message)
     }
 }
 
@@ -381,6 +421,7 @@ mod tests {
         let Command::Table(Table::Create(create)) = cli(&["--kind=latest"]).unwrap().command else {
             panic!("it makes a table")
         };
-        assert_eq!(create.size().unwrap(), (1, VALUES));
+        let spec = create.spec().unwrap();
+        assert_eq!((spec.batch_size, spec.capacity), (1, VALUES));
     }
 }

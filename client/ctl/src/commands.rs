@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use echo_client::message::{ClientRow, LeaseRow, Status, TableDetails, TableRow, Wait};
-use echo_client::{AccessList, Client, ConnectOptions, TableSpec};
+use echo_client::{AccessList, Client, ConnectOptions};
 
-use crate::cli::{self, Command, Connect, Create};
+use crate::cli::{self, Command, Connect};
 use crate::doctor::{self, Report, Verdict};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -21,6 +21,7 @@ pub enum Answer {
     Table(Box<TableDetails>),
     Created { name: String, created: bool },
     Dropped { name: String },
+    Reset { name: String },
     Access(Box<TableDetails>),
     Clients(Vec<ClientRow>),
     Why { table: String, waits: Vec<Wait> },
@@ -54,15 +55,20 @@ pub fn run(command: &Command, connect: &Connect, json: bool) -> Result<Exit, Fai
         Command::Table(cli::Table::List) => Answer::Tables(client()?.list_tables()?),
         Command::Table(cli::Table::Show { name }) => Answer::Table(Box::new(client()?.show_table(name)?)),
         Command::Table(cli::Table::Create(create)) => {
+            let spec = create.spec().expect("checked with the rest of the command line");
             let made = match &create.access[..] {
-                [] => client()?.create_table(&spec(create))?,
-                rules => client()?.create_table_for(&spec(create), &AccessList(rules.to_vec()))?,
+                [] => client()?.create_table(&spec)?,
+                rules => client()?.create_table_for(&spec, &AccessList(rules.to_vec()))?,
             };
             Answer::Created { name: create.name.clone(), created: made.created }
         }
         Command::Table(cli::Table::Drop { name }) => {
             client()?.drop_table(name)?;
             Answer::Dropped { name: name.clone() }
+        }
+        Command::Table(cli::Table::Reset { name }) => {
+            client()?.reset_table(name)?;
+            Answer::Reset { name: name.clone() }
         }
         Command::Table(cli::Table::Access(access)) => {
             let client = client()?;
@@ -108,15 +114,4 @@ fn status(socket: Option<&Path>, connect: &Connect) -> Result<Answer, Failure> {
     let socket = echo_client::search(socket)?;
     let status = echo_client::status(Some(&socket), connect.timeout)?;
     Ok(Answer::Status { socket, status })
-}
-
-fn spec(create: &Create) -> TableSpec {
-    let (batch_size, capacity) = create.size().expect("checked with the rest of the command line");
-    TableSpec {
-        kind: create.kind,
-        max_capacity: create.max_capacity.unwrap_or(capacity),
-        pin: create.pin,
-        huge_pages: create.huge_pages,
-        ..TableSpec::new(&create.name, create.arrays.clone(), batch_size, capacity)
-    }
 }

@@ -1,8 +1,9 @@
 //! Answers for programs. A field keeps its name and its meaning for as long as [`SCHEMA`] stays.
 
 use echo_client::message::{
-    ClientRow, LeaseRow, LeaseState, MemberRow, PinRow, Status, TableDetails, TableRow, Wait,
+    ClientRow, LeaseRow, LeaseState, MemberRow, PinRow, ReplayDetails, Status, TableDetails, TableRow, Wait,
 };
+use echo_client::replay::{Real, ReplaySpec, Staleness};
 use echo_client::{AccessList, TableKind, TableSpec};
 use serde_json::{Value, json};
 
@@ -25,6 +26,7 @@ pub fn answer(answer: &Answer) -> Value {
         Answer::Table(details) => json!({ "table": table(details) }),
         Answer::Created { name, created } => json!({ "name": name, "created": created }),
         Answer::Dropped { name } => json!({ "name": name, "dropped": true }),
+        Answer::Reset { name } => json!({ "name": name, "reset": true }),
         Answer::Access(details) => json!({
             "name": details.row.name,
             "uid": details.row.uid,
@@ -122,6 +124,7 @@ fn table(details: &TableDetails) -> Value {
     object["limit"] = details.limit.into();
     object["batches_delivered"] = details.batches_delivered.into();
     object["newest"] = details.newest.into();
+    object["replay"] = details.replay.as_ref().map(replay).into();
     object["blocks"] = json!({
         "free": details.blocks.free,
         "filling": details.blocks.filling,
@@ -152,16 +155,59 @@ fn spec(spec: &TableSpec) -> Value {
         "max_capacity": spec.max_capacity,
         "pin": cli::pin(spec.pin),
         "huge_pages": cli::huge_pages(spec.huge_pages),
+        "replay": spec.replay.as_ref().map(settings),
+    })
+}
+
+fn settings(settings: &ReplaySpec) -> Value {
+    let Staleness { max, decay, admission } = settings.staleness;
+    json!({
+        "sampler": settings.sampler.to_string(),
+        "remover": settings.remover.to_string(),
+        "max_size": settings.max_size,
+        "max_times_sampled": settings.max_times_sampled,
+        "rate_limiter": settings.limiter.to_string(),
+        "batch_size": settings.batch_size,
+        "max_staleness": max,
+        "staleness_decay": decay.map(|Real(decay)| decay),
+        "samples_per_version": admission.map(|admission| admission.samples_per_version),
+        "max_running": admission.map(|admission| admission.max_running),
+    })
+}
+
+fn replay(details: &ReplayDetails) -> Value {
+    let Real(bytes_per_item) = details.bytes_per_item;
+    json!({
+        "size": details.size,
+        "lingering": details.lingering,
+        "leased": details.leased,
+        "inserts": details.inserts,
+        "samples": details.samples,
+        "deletes": details.deletes,
+        "removed": {
+            "evicted": details.evicted,
+            "exhausted": details.exhausted,
+            "deleted": details.deleted,
+            "stale": details.stale,
+        },
+        "refused": details.refused,
+        "priorities_skipped": details.skipped,
+        "version": details.version,
+        "lags": details.lags,
+        "unversioned": details.unversioned,
+        "waiting": details.waiting,
+        "bytes_per_item": bytes_per_item,
     })
 }
 
 fn member(kind: TableKind, member: &MemberRow) -> Value {
     // What is counted is not the same thing, so that it has not the same name.
     let done = match (member.writer, kind) {
-        (true, TableKind::Queue) => "samples_committed",
+        (true, TableKind::Queue | TableKind::Replay) => "samples_committed",
         (true, TableKind::Latest) => "values_published",
         (false, TableKind::Queue) => "batches_given_back",
         (false, TableKind::Latest) => "values_taken",
+        (false, TableKind::Replay) => "samples_given_back",
     };
     json!({
         "client": member.client.0,

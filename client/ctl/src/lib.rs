@@ -17,5 +17,6 @@ pub mod doctor;
 pub mod exit;
 pub mod failure;
 pub mod json;
+pub mod replay;
 pub mod view;
 pub mod watch;

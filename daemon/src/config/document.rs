@@ -136,13 +136,14 @@ impl<'d> Item<'d> {
     pub(super) fn text(&self, form: Form) -> Result<String, DocumentError> {
         match (form, self.value) {
             (Form::Text | Form::Size, DeValue::String(text)) => Ok(text.to_string()),
-            (Form::Number | Form::Size, DeValue::Integer(number)) => {
+            (Form::Real, DeValue::Float(number)) => Ok(number.as_str().to_owned()),
+            (Form::Number | Form::Size | Form::Real, DeValue::Integer(number)) => {
                 // Other bases become decimal; what does not fit stays as it is and is refused as a value.
                 let decimal = u64::from_str_radix(number.as_str(), number.radix());
                 Ok(decimal.map_or_else(|_| number.to_string(), |number| number.to_string()))
             }
             (Form::Text, _) => Err(self.must_be("a string in quotes")),
-            (Form::Number, _) => Err(self.must_be("a number without quotes")),
+            (Form::Number | Form::Real, _) => Err(self.must_be("a number without quotes")),
             (Form::Size, _) => Err(self.must_be("a string such as \"64 GiB\" or a number of bytes")),
         }
     }

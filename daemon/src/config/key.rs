@@ -42,6 +42,8 @@ pub(super) enum Form {
     Text,
     /// `12`
     Number,
+    /// `0.5`, or `1`
+    Real,
     /// Either: `"64 GiB"` or `68719476736`.
     Size,
 }

@@ -14,6 +14,8 @@ mod key;
 mod origin;
 mod print;
 #[expect(clippy::result_large_err, reason = "a file is read once, at the start")]
+mod replay;
+#[expect(clippy::result_large_err, reason = "a file is read once, at the start")]
 mod tables;
 #[cfg(test)]
 mod tests;

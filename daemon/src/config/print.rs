@@ -9,6 +9,7 @@ use echo::spec::TableSpec;
 
 use super::key::Key;
 use super::origin::{Origin, Valued, printable};
+use super::replay;
 use super::tables::{Declared, huge_pages_word, pin_word};
 use super::{Bytes, Config};
 
@@ -78,14 +79,29 @@ fn line(out: &mut String, code: &str, origin: &Origin) -> fmt::Result {
 
 fn write_table(out: &mut String, table: &Valued<Declared>) -> fmt::Result {
     let Declared { spec, access } = &table.value;
-    let TableSpec { name, kind, arrays, batch_size, capacity, max_capacity, pin, huge_pages } = spec;
+    let TableSpec {
+        name,
+        kind,
+        arrays,
+        batch_size,
+        capacity,
+        max_capacity,
+        pin,
+        huge_pages,
+        replay: settings,
+    } = spec;
     writeln!(out)?;
     line(out, "[[table]]", &table.origin)?;
     writeln!(out, "name = {}", quote(name))?;
     writeln!(out, "kind = {}", quote(kind.name()))?;
-    writeln!(out, "batch_size = {batch_size}")?;
-    writeln!(out, "capacity = {capacity}")?;
-    writeln!(out, "max_capacity = {max_capacity}")?;
+    match settings {
+        Some(settings) => replay::write(out, settings)?,
+        None => {
+            writeln!(out, "batch_size = {batch_size}")?;
+            writeln!(out, "capacity = {capacity}")?;
+            writeln!(out, "max_capacity = {max_capacity}")?;
+        }
+    }
     writeln!(out, "pin = {}", quote(pin_word(*pin)))?;
     writeln!(out, "huge_pages = {}", quote(huge_pages_word(*huge_pages)))?;
     let rules: Vec<_> = access.0.iter().map(|rule| quote(&rule.to_string())).collect();

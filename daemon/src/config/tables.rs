@@ -13,10 +13,21 @@ use toml::de::DeTable;
 use super::document::{DocumentError, Item, Section, Source};
 use super::key::Form;
 use super::origin::{Origin, Place, Valued};
+use super::replay;
 use super::value::{ValueError, number, quoted};
 
 const TABLE_KEYS: [&str; 9] =
     ["name", "kind", "batch_size", "capacity", "max_capacity", "pin", "huge_pages", "access", "arrays"];
+/// Those and the ones that only a replay table has.
+const ALL_KEYS: [&str; TABLE_KEYS.len() + replay::KEYS.len()] = {
+    let mut all = [""; TABLE_KEYS.len() + replay::KEYS.len()];
+    let mut i = 0;
+    while i < all.len() {
+        all[i] = if i < TABLE_KEYS.len() { TABLE_KEYS[i] } else { replay::KEYS[i - TABLE_KEYS.len()] };
+        i += 1;
+    }
+    all
+};
 const ARRAY_KEYS: [&str; 3] = ["path", "dtype", "shape"];
 
 const PINS: [Pin; 3] = [Pin::Required, Pin::BestEffort, Pin::Off];
@@ -52,6 +63,8 @@ pub enum TableError {
     Choice { place: Place, key: &'static str, text: String, known: Vec<&'static str> },
     #[error("{place}: {key} is {text}, it must be a whole number from 0 to 2^63 - 1")]
     Dimension { place: Place, key: String, text: String },
+    #[error("{place}: {key}: {why}")]
+    Setting { place: Place, key: String, why: String },
     #[error("{place}: {text:?} is no access rule")]
     Rule { place: Place, text: String, source: RuleError },
     #[error("{place}: access has {rules} rules, it may have {MAX_RULES}")]
@@ -80,7 +93,7 @@ pub(super) fn tables(source: Source<'_>, item: &Item<'_>) -> Result<Vec<Valued<D
         let entries = element.table(expected)?;
         let within = labelled("table", entries, "name", i);
         let place = Place { within, ..element.place.clone() };
-        let section = Section::open(source, entries, place, &TABLE_KEYS)?;
+        let section = Section::open(source, entries, place, &ALL_KEYS)?;
         let declared = Declared { spec: table(source, &section)?, access: access(&section)? };
         let place = section.place().clone();
         if let Some(twin) = tables.iter().position(|other| other.value.spec.name == declared.spec.name) {
@@ -97,13 +110,6 @@ fn table(source: Source<'_>, section: &Section<'_>) -> Result<TableSpec, TableEr
     let name = section.need("name")?.text(Form::Text)?;
     let kind = choice(section, "kind", &TableKind::ALL, TableKind::name)?;
     // A latest table is of one value a block, and has a usual size.
-    let [default_batch, default_capacity] = match kind {
-        TableKind::Queue => [None, None],
-        TableKind::Latest => [Some(1), Some(VALUES)],
-    };
-    let batch_size = count_or(section, "batch_size", MAX_BATCH, default_batch)?;
-    let capacity = count_or(section, "capacity", MAX_BLOCKS, default_capacity)?;
-    let max_capacity = section.get("max_capacity").map_or(Ok(capacity), |item| count(&item, MAX_BLOCKS))?;
     let pin = choice(section, "pin", &PINS, pin_word)?;
     let huge_pages = choice(section, "huge_pages", &HUGE_PAGES, huge_pages_word)?;
 
@@ -115,9 +121,41 @@ fn table(source: Source<'_>, section: &Section<'_>) -> Result<TableSpec, TableEr
         let place = Place { within, ..element.place.clone() };
         arrays.push(array(&Section::open(source, entries, place, &ARRAY_KEYS)?)?);
     }
-    let spec = TableSpec { name, kind, arrays, batch_size, capacity, max_capacity, pin, huge_pages };
+    let sized = match kind {
+        TableKind::Queue => blocks(section, TableSpec::new(name, arrays, 0, 0), [None, None])?,
+        TableKind::Latest => blocks(section, TableSpec::latest(name, arrays), [Some(1), Some(VALUES)])?,
+        TableKind::Replay => {
+            refuse(section, &["capacity", "max_capacity"], "a replay table is as large as max_size says")?;
+            TableSpec::replay(name, arrays, replay::settings(section)?)
+        }
+    };
+    if kind != TableKind::Replay {
+        refuse(section, &replay::KEYS, "only a table of kind \"replay\" has that")?;
+    }
+    let spec = TableSpec { pin, huge_pages, ..sized };
     spec.validate().map_err(|source| TableError::Spec { place: section.place().clone(), source })?;
     Ok(spec)
+}
+
+/// A table of that many batches of that many samples.
+fn blocks(
+    section: &Section<'_>,
+    spec: TableSpec,
+    defaults: [Option<u32>; 2],
+) -> Result<TableSpec, TableError> {
+    let [default_batch, default_capacity] = defaults;
+    let batch_size = count_or(section, "batch_size", MAX_BATCH, default_batch)?;
+    let capacity = count_or(section, "capacity", MAX_BLOCKS, default_capacity)?;
+    let max_capacity = section.get("max_capacity").map_or(Ok(capacity), |item| count(&item, MAX_BLOCKS))?;
+    Ok(TableSpec { batch_size, capacity, max_capacity, ..spec })
+}
+
+/// Refuses keys that make no sense in a table of this kind.
+fn refuse(section: &Section<'_>, keys: &[&'static str], why: &str) -> Result<(), TableError> {
+    match keys.iter().find_map(|key| section.get(key)) {
+        Some(item) => Err(TableError::Setting { place: item.place, key: item.key, why: why.into() }),
+        None => Ok(()),
+    }
 }
 
 /// The access list, the open one where there is none.
@@ -149,7 +187,7 @@ fn array(section: &Section<'_>) -> Result<ArraySpec, TableError> {
 }
 
 /// A number from 1 to `max`, which must be there if it has no default.
-fn count_or(
+pub(super) fn count_or(
     section: &Section<'_>,
     key: &'static str,
     max: u32,
@@ -162,7 +200,7 @@ fn count_or(
 }
 
 /// A number from 1 to `max`.
-fn count(item: &Item<'_>, max: u32) -> Result<u32, TableError> {
+pub(super) fn count(item: &Item<'_>, max: u32) -> Result<u32, TableError> {
     let text = item.text(Form::Number)?;
     number(&text, 1, max).map_err(|source| TableError::Value {
         place: item.place.clone(),

@@ -25,6 +25,10 @@ pub(super) enum Wanted {
     Publisher,
     /// A reader of a latest table.
     Taker { pin: bool },
+    /// A writer of a replay table.
+    ReplayWriter,
+    /// A reader of a replay table.
+    Sampler { pin: bool },
 }
 
 impl Wanted {
@@ -32,14 +36,17 @@ impl Wanted {
         match self {
             Self::Writer | Self::Reader { .. } => TableKind::Queue,
             Self::Publisher | Self::Taker { .. } => TableKind::Latest,
+            Self::ReplayWriter | Self::Sampler { .. } => TableKind::Replay,
         }
     }
 
     const fn rights(self) -> Rights {
         match self {
-            Self::Writer | Self::Publisher => Rights::Write,
-            Self::Reader { pin: true, .. } | Self::Taker { pin: true } => Rights::Pin,
-            Self::Reader { .. } | Self::Taker { .. } => Rights::Read,
+            Self::Writer | Self::Publisher | Self::ReplayWriter => Rights::Write,
+            Self::Reader { pin: true, .. } | Self::Taker { pin: true } | Self::Sampler { pin: true } => {
+                Rights::Pin
+            }
+            Self::Reader { .. } | Self::Taker { .. } | Self::Sampler { .. } => Rights::Read,
         }
     }
 
@@ -52,7 +59,7 @@ impl Wanted {
     }
 
     const fn writes(self) -> bool {
-        matches!(self, Self::Writer | Self::Publisher)
+        matches!(self, Self::Writer | Self::Publisher | Self::ReplayWriter)
     }
 
     const fn prefetch(self) -> u16 {
@@ -64,7 +71,7 @@ impl Wanted {
 
     /// Whether it says something in a line of its client page.
     const fn wants_line(self) -> bool {
-        !matches!(self, Self::Reader { .. })
+        !matches!(self, Self::Reader { .. } | Self::Sampler { .. })
     }
 }
 
@@ -143,6 +150,11 @@ impl Supervisor {
             }
             Machine::Latest(latest) if wanted.writes() => latest.attach_writer(key, page, line),
             Machine::Latest(latest) => latest.attach_reader(key, page, line, &mut actions),
+            Machine::Replay(replay) if wanted.writes() => {
+                replay.attach_writer(key, page, line);
+                Ok(())
+            }
+            Machine::Replay(replay) => replay.attach_reader(key, &mut actions),
         };
         if let Err(occupied) = attached {
             client.members.remove(&member);
@@ -158,7 +170,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Why a latest table takes nobody more of that kind, and whom to ask.
+    /// Why a table takes nobody more of that kind, and whom to ask.
     fn occupied(&self, name: &str, occupied: Occupied) -> Refusal {
         let message = match occupied {
             Occupied::Writer(key) => {
@@ -203,6 +215,7 @@ fn same_kind(kind: TableKind, wanted: Wanted, name: &str) -> Result<(), Refusal>
     let members = match kind {
         TableKind::Queue => "writers that append samples and readers of batches",
         TableKind::Latest => "one publisher, and readers of its newest value",
+        TableKind::Replay => "writers of samples with priorities, and samplers",
     };
     let message = format!("table {name:?} is a {kind} table, which has {members}: attach one of those");
     Err(refusal(RefusalKind::SpecMismatch, message))

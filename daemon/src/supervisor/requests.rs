@@ -30,6 +30,9 @@ impl Supervisor {
                 }
             }
             Request::Release { member, tokens } => self.release(id, member, &tokens),
+            Request::Sample { member, number, count } => self.sample(id, member, number, count),
+            Request::CutSample { member, number } => self.cut_sample(id, member, number),
+            Request::ReturnSamples { member, numbers } => self.return_samples(id, member, &numbers),
             Request::Goodbye => {
                 if let Some(client) = self.clients.get_mut(&id) {
                     client.gone = Some(ProofOfExit::unmapped());
@@ -66,6 +69,16 @@ impl Supervisor {
             Call::AttachLatest { table, arrays, pin } => {
                 return self.attached(id, call_id, &table, arrays.as_deref(), Wanted::Taker { pin });
             }
+            Call::AttachReplayWriter { table, arrays } => {
+                return self.attached(id, call_id, &table, arrays.as_deref(), Wanted::ReplayWriter);
+            }
+            Call::AttachSampler { table, arrays, pin } => {
+                return self.attached(id, call_id, &table, arrays.as_deref(), Wanted::Sampler { pin });
+            }
+            Call::UpdatePriorities { member, items } => self.update_priorities(id, member, &items),
+            Call::DeleteItems { member, keys } => self.delete_items(id, member, &keys),
+            Call::StateVersion { member, version } => self.state_version(id, member, version),
+            Call::ResetTable { name } => self.reset_table(id, &name),
             Call::FinishWriter { member } => self.finish_writer(id, member),
             Call::DropClaim { member } => self.drop_claim(id, member),
             Call::NeedSpace { member } => self.need_space(id, member),

@@ -87,6 +87,7 @@ impl Neighbour {
         for action in actions {
             match action {
                 Action::Grant { grants, .. } => self.grants.extend(grants),
+                Action::Sampled { .. } => panic!("it is no replay table"),
                 Action::End { .. } => panic!("nobody ended it"),
             }
         }

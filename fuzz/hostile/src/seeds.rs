@@ -5,12 +5,14 @@
 
 use echo::access::AccessList;
 use echo::ids::{BlockSeq, ClientId, GrantNumber, LeaseToken, MemberId, TableId};
+use echo::replay::settings::{Admission, Real, ReplaySpec, Selector};
 use echo::spec::{ArraySpec, DType, TableKind, TableSpec};
 use echo::wire::codec::{encode_event, encode_request};
 use echo::wire::message::{
-    Answer, Attachment, BUILD, Call, ClientRow, EndReason, Event, Grant, Hello, Holder, LAYOUT_VERSION,
-    LeasePlace, LeaseRow, LeaseState, MAGIC, MAX_MESSAGE, MemberRow, PROTOCOL_MAX, PROTOCOL_MIN, Pages,
-    PinReport, PinRow, Refusal, RefusalKind, Refused, Request, Status, TableDetails, TableRow, Wait, Welcome,
+    Answer, Attachment, BUILD, Call, ClientRow, EndReason, Event, Grant, Hello, Holder, ItemPriority,
+    LAYOUT_VERSION, LeasePlace, LeaseRow, LeaseState, MAGIC, MAX_MESSAGE, MemberRow, PROTOCOL_MAX,
+    PROTOCOL_MIN, Pages, PinReport, PinRow, Refusal, RefusalKind, Refused, ReplayDetails, Request,
+    SampledItem, Status, TableDetails, TableRow, Wait, Welcome,
 };
 
 use crate::latest;
@@ -60,6 +62,51 @@ fn spec() -> TableSpec {
     )
 }
 
+fn replay_spec() -> TableSpec {
+    let mut settings = ReplaySpec::new(1000, 32);
+    settings.sampler = Selector::Prioritized { exponent: Real(0.6) };
+    settings.max_times_sampled = 8;
+    settings.staleness.max = Some(4);
+    settings.staleness.decay = Some(Real(0.9));
+    settings.staleness.admission = Some(Admission { samples_per_version: 32, max_running: 64 });
+    TableSpec::replay("r", spec().arrays, settings)
+}
+
+fn sampled() -> SampledItem {
+    SampledItem {
+        slot: 1,
+        key: 2,
+        probability: Real(0.5),
+        priority: Real(1.0),
+        times_sampled: 3,
+        table_size: 4,
+        version: Some(5),
+        age_us: 6,
+    }
+}
+
+fn replay() -> ReplayDetails {
+    ReplayDetails {
+        size: 1,
+        lingering: 2,
+        leased: 3,
+        inserts: 4,
+        samples: 5,
+        deletes: 6,
+        evicted: 7,
+        exhausted: 8,
+        deleted: 9,
+        stale: 10,
+        refused: 11,
+        skipped: 12,
+        version: Some(13),
+        lags: vec![1, 0, 2],
+        unversioned: 14,
+        waiting: 15,
+        bytes_per_item: Real(100.5),
+    }
+}
+
 fn requests() -> Vec<Request> {
     let call = |call| Request::Call { id: 5, call };
     let (table, arrays) = (|| "t".to_owned(), || Some(spec().arrays));
@@ -103,6 +150,19 @@ fn requests() -> Vec<Request> {
         call(Call::AttachPublisher { table: table(), arrays: arrays() }),
         call(Call::AttachLatest { table: table(), arrays: None, pin: false }),
         call(Call::NeedSpace { member: MemberId(1) }),
+        call(Call::CreateTable { spec: replay_spec(), access: None }),
+        call(Call::AttachReplayWriter { table: table(), arrays: arrays() }),
+        call(Call::AttachSampler { table: table(), arrays: None, pin: true }),
+        call(Call::UpdatePriorities {
+            member: MemberId(1),
+            items: vec![ItemPriority { key: 7, priority: Real(0.5) }; 2],
+        }),
+        call(Call::DeleteItems { member: MemberId(1), keys: vec![7, 8] }),
+        call(Call::StateVersion { member: MemberId(1), version: 9 }),
+        call(Call::ResetTable { name: table() }),
+        Request::Sample { member: MemberId(1), number: 2, count: 256 },
+        Request::CutSample { member: MemberId(1), number: 2 },
+        Request::ReturnSamples { member: MemberId(1), numbers: vec![1, 2] },
         Request::Received,
         Request::Release { member: MemberId(1), tokens: vec![LeaseToken([0xab; 16]); 2] },
         Request::Goodbye,
@@ -177,6 +237,7 @@ fn events() -> Vec<Event> {
         limit: 2048,
         batches_delivered: 0,
         newest: 9,
+        replay: Some(replay()),
         blocks: Default::default(),
         holes_offered: 0,
         orphaned_claims: 0,
@@ -242,6 +303,15 @@ fn events() -> Vec<Event> {
         answer(Answer::Why { waits: vec![Wait { who: text(), waits_for: text(), held_by, for_ms: 1 }] }),
         Event::Granted { member: MemberId(1), released: 1, grants: vec![grant] },
         Event::Released { member: MemberId(1), count: 2 },
+        answer(Answer::Counted { applied: 1, skipped: 2 }),
+        Event::Sampled {
+            member: MemberId(1),
+            number: 2,
+            samples: vec![sampled(); 2],
+            more: false,
+            least: Some(Real(0.25)),
+            short: Some("s".into()),
+        },
         Event::Ended { member: MemberId(1), reason: EndReason::Dropped, end: BlockSeq(3) },
         Event::Closing { reason: text() },
     ]

@@ -170,6 +170,7 @@ impl Table {
                     let side = self.readers.get_mut(&reader).expect("grants go to readers that are there");
                     side.grants.extend(grants);
                 }
+                Action::Sampled { .. } => panic!("it is no replay table"),
                 Action::End { member, .. } => {
                     let is_there =
                         self.workers.iter().chain(&self.leaving).any(|worker| worker.key == member)

@@ -4,6 +4,8 @@
 //! cargo test --release --package echo --lib replay::tests::speed -- --ignored --nocapture
 //! ```
 
+#![expect(clippy::print_stdout, reason = "a measurement is to be read")]
+
 use std::time::{Duration, Instant};
 
 use crate::replay::index::{Arrival, Index};

@@ -119,6 +119,7 @@ impl Bench {
                 Action::Grant { reader, grants } => {
                     self.readers.get_mut(&reader).expect("a reader that is there").grants.extend(grants);
                 }
+                Action::Sampled { .. } => panic!("it is a queue table"),
                 Action::End { member, reason, .. } => {
                     if let Some(reader) = self.readers.get_mut(&member) {
                         reader.ended = Some(reason);

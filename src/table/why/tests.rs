@@ -50,7 +50,7 @@ impl Scene {
     fn queue(&mut self) -> &mut Queue {
         match &mut self.table {
             Machine::Queue(queue) => queue,
-            Machine::Latest(_) => panic!("it is a queue table"),
+            Machine::Latest(_) | Machine::Replay(_) => panic!("it is a queue table"),
         }
     }
 

@@ -2,11 +2,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ids::{BlockSeq, ClientId, GrantNumber, LeaseToken, TableId};
+use crate::replay::settings::Real;
 use crate::spec::{DType, MAX_NAME, TableKind, TableSpec};
 use crate::wire::message::{
-    Answer, Attachment, ClientRow, EndReason, Grant, Hello, LeasePlace, LeaseRow, LeaseState, MAX_LIBRARY,
-    MAX_PINS, MAX_PINS_OF_CLIENT, MAX_ROWS, PinReport, PinRow, Refusal, RefusalKind, Refused, Status, Wait,
-    Welcome,
+    Answer, Attachment, ClientRow, EndReason, Grant, Hello, ItemPriority, LeasePlace, LeaseRow, LeaseState,
+    MAX_LIBRARY, MAX_PINS, MAX_PINS_OF_CLIENT, MAX_ROWS, PinReport, PinRow, Refusal, RefusalKind, Refused,
+    SampledItem, Status, Wait, Welcome,
 };
 
 fn hex(bytes: &[u8]) -> String {
@@ -99,7 +100,10 @@ fn requests_have_these_bytes() {
     let golden = [
         (Request::Hello(hello), "0101010203040162016e"),
         (Request::Status, "02"),
-        (call(Call::CreateTable { spec: spec(), access: None }), "0305010174010101780c0104fb00010808020100"),
+        (
+            call(Call::CreateTable { spec: spec(), access: None }),
+            "0305010174010101780c0104fb0001080802010000",
+        ),
         (call(Call::DropTable { name: "t".into() }), "0305020174"),
         (call(Call::AttachWriter { table: "t".into(), arrays: None }), "030503017400"),
         (
@@ -125,6 +129,21 @@ fn requests_have_these_bytes() {
             "0305110174010101780c010401",
         ),
         (call(Call::NeedSpace { member: MemberId(1) }), "03051201"),
+        (call(Call::AttachReplayWriter { table: "t".into(), arrays: None }), "030513017400"),
+        (call(Call::AttachSampler { table: "t".into(), arrays: None, pin: false }), "03051401740000"),
+        (
+            call(Call::UpdatePriorities {
+                member: MemberId(1),
+                items: vec![ItemPriority { key: 9, priority: Real(0.5) }],
+            }),
+            "030515010109000000000000e03f",
+        ),
+        (call(Call::DeleteItems { member: MemberId(1), keys: vec![9] }), "030516010109"),
+        (call(Call::StateVersion { member: MemberId(1), version: 3 }), "0305170103"),
+        (call(Call::ResetTable { name: "t".into() }), "0305180174"),
+        (Request::Sample { member: MemberId(1), number: 2, count: 3 }, "07010203"),
+        (Request::CutSample { member: MemberId(1), number: 2 }, "080102"),
+        (Request::ReturnSamples { member: MemberId(1), numbers: vec![2] }, "09010102"),
         (Request::Received, "04"),
         (
             Request::Release { member: MemberId(1), tokens: vec![LeaseToken([0xab; 16])] },
@@ -141,6 +160,16 @@ fn requests_have_these_bytes() {
 
 #[test]
 fn events_have_these_bytes() {
+    let sampled = SampledItem {
+        slot: 3,
+        key: 4,
+        probability: Real(0.5),
+        priority: Real(1.0),
+        times_sampled: 5,
+        table_size: 6,
+        version: Some(7),
+        age_us: 8,
+    };
     let welcome =
         Welcome { protocol: 1, instance: [2; 16], client: ClientId(3), page_bytes: 4096, records: 63 };
     let refused =
@@ -171,7 +200,7 @@ fn events_have_these_bytes() {
         (answer(Answer::Table { table: TableId(2), created: true }), "0405030201".into()),
         (
             answer(Answer::Attached(attachment(spec()))),
-            "0405040102017401010178".to_owned() + "0c0104fb00010808020108084020fd0000000000010000010000",
+            "0405040102017401010178".to_owned() + "0c0104fb0001080802010008084020fd0000000000010000010000",
         ),
         (answer(Answer::Tables { rows: vec![], more: false }), "0405050000".into()),
         (answer(Answer::Clients { rows: vec![], more: true }), "0405070001".into()),
@@ -186,6 +215,18 @@ fn events_have_these_bytes() {
         (
             answer(Answer::Leases { rows: vec![lease("t", "n")], more: true }),
             "040509010201740203040501".to_owned() + "6e060708020109" + "01",
+        ),
+        (answer(Answer::Counted { applied: 1, skipped: 2 }), "04050a0102".into()),
+        (
+            Event::Sampled {
+                member: MemberId(1),
+                number: 2,
+                samples: vec![sampled],
+                more: false,
+                least: None,
+                short: Some("s".into()),
+            },
+            "0901020103".to_owned() + "04000000000000e03f000000000000f03f" + "0506010708" + "0000010173",
         ),
         (
             Event::Granted { member: MemberId(1), released: 4, grants: vec![grant] },

@@ -31,6 +31,7 @@ pub fn answer(answer: &Answer) -> String {
             format!("table {name} was there already, with an equal spec")
         }
         Answer::Dropped { name } => format!("table {name} was dropped"),
+        Answer::Reset { name } => format!("all items of table {name} were removed"),
         Answer::Access(details) => table::access(details),
         Answer::Clients(rows) if rows.is_empty() => "no client is connected".into(),
         Answer::Clients(rows) => client::list(rows),

@@ -1,7 +1,7 @@
 //! Tables: all in a grid, one in full.
 
-use echo_client::message::{MemberRow, TableDetails, TableRow};
-
+use echo_client::message::{MemberRow, ReplayDetails, TableDetails, TableRow};
+use echo_client::replay::{Real, ReplaySpec};
 use echo_client::{AccessList, TableKind};
 
 use super::grid;
@@ -48,6 +48,10 @@ pub(super) fn show(details: &TableDetails) -> String {
             format!("{} batches of {} samples of {}", row.capacity, row.batch_size, bytes(row.sample_bytes))
         }
         TableKind::Latest => format!("{} values of {}", row.capacity, bytes(row.sample_bytes)),
+        TableKind::Replay => {
+            let most = spec.replay.as_ref().map_or(0, |settings| settings.max_size);
+            format!("{most} items of {}", bytes(row.sample_bytes))
+        }
     };
     let mut lines = vec![
         format!("table {}: {}, of uid {}", row.name, printable(&row.state), row.uid),
@@ -74,10 +78,18 @@ pub(super) fn show(details: &TableDetails) -> String {
             "  values     {} published, the newest is version {}; {} are overwritten, {} still there",
             samples.committed, details.newest, samples.delivered, samples.pending
         ),
+        TableKind::Replay => format!(
+            "  items      {} came, {} are there; {} samples were taken",
+            samples.committed, samples.pending, samples.delivered
+        ),
     });
+    lines.extend(
+        spec.replay.iter().zip(&details.replay).flat_map(|(settings, replay)| replayed(settings, replay)),
+    );
     let granted = match spec.kind {
         TableKind::Queue => "granted to readers",
         TableKind::Latest => "held by readers",
+        TableKind::Replay => "slots of removed items still read",
     };
     lines.extend([
         format!(
@@ -110,6 +122,63 @@ pub(super) fn access(details: &TableDetails) -> String {
     std::iter::once(owner).chain(rules).collect::<Vec<_>>().join("\n")
 }
 
+/// How it chooses, and what has come of it.
+fn replayed(settings: &ReplaySpec, replay: &ReplayDetails) -> Vec<String> {
+    let often = match settings.max_times_sampled {
+        0 => String::new(),
+        n => format!(", each at most {n} times"),
+    };
+    let Real(bytes_per_item) = replay.bytes_per_item;
+    let mut lines = vec![
+        format!("  sampler    {}{often}; removed by {}", settings.sampler, settings.remover),
+        format!(
+            "  limiter    {}: {} inserts, {} samples, {} deletes; {} requests wait",
+            settings.limiter, replay.inserts, replay.samples, replay.deletes, replay.waiting
+        ),
+        format!(
+            "  removed    {} to make room, {} sampled often enough, {} by request, {} stale",
+            replay.evicted, replay.exhausted, replay.deleted, replay.stale
+        ),
+        format!(
+            "  leases     {} samples with readers, {} of items that were removed",
+            replay.leased, replay.lingering
+        ),
+        format!("  overhead   {bytes_per_item:.0} bytes an item"),
+    ];
+    if replay.refused + replay.skipped > 0 {
+        lines.push(format!(
+            "  refused    {} samples with a priority that is none, {} priorities of items that were gone",
+            replay.refused, replay.skipped
+        ));
+    }
+    if let Some(version) = replay.version {
+        let max = settings.staleness.max.map_or("none".to_owned(), |max| max.to_string());
+        lines.push(format!(
+            "  staleness  the trainer is at version {version}, most lag {max}; {}",
+            lags(replay)
+        ));
+    }
+    lines
+}
+
+/// How many samples lagged how far, where some did.
+fn lags(replay: &ReplayDetails) -> String {
+    let last = replay.lags.len() - 1;
+    let from = |bucket: usize| if bucket == 0 { 0 } else { 1_u64 << (bucket - 1) };
+    let lagged = replay.lags.iter().enumerate().filter(|(_, count)| **count > 0);
+    let mut told: Vec<String> = lagged
+        .map(|(bucket, count)| match bucket {
+            0 | 1 => format!("{count} by {bucket}"),
+            _ if bucket == last => format!("{count} by {} or more", from(bucket)),
+            _ => format!("{count} by {} to {}", from(bucket), from(bucket + 1) - 1),
+        })
+        .collect();
+    if replay.unversioned > 0 {
+        told.push(format!("{} without a version", replay.unversioned));
+    }
+    if told.is_empty() { "nothing was sampled".into() } else { format!("sampled: {}", told.join(", ")) }
+}
+
 fn rules(access: &AccessList) -> String {
     let rules: Vec<_> = access.0.iter().map(ToString::to_string).collect();
     if rules.is_empty() { "its owner alone".into() } else { rules.join(" ") }
@@ -122,6 +191,7 @@ fn members(kind: TableKind, members: &[MemberRow]) -> String {
     let (written, read, held) = match kind {
         TableKind::Queue => ("samples", "batches", "#GRANTS"),
         TableKind::Latest => ("values", "values", "#HOLDS"),
+        TableKind::Replay => ("samples", "samples", "#HOLDS"),
     };
     let cells = members.iter().map(|member| {
         vec![
@@ -188,6 +258,7 @@ rollouts  queue    256         8  56.0 KiB        1        0        300        2
             limit: 2304,
             batches_delivered: 1,
             newest: 0,
+            replay: None,
             blocks: BlockCounts { free: 0, filling: 8, complete: 0, granted: 0 },
             holes_offered: 1,
             orphaned_claims: 0,

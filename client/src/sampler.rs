@@ -341,6 +341,14 @@ impl fmt::Debug for Sampler {
     }
 }
 
+impl State {
+    /// The place of a request, which is none any more.
+    fn answered(&mut self, number: u64) -> Option<usize> {
+        let at = self.requested.iter().position(|&(requested, _)| requested == number)?;
+        self.requested.remove(at).map(|(_, place)| place)
+    }
+}
+
 impl Asking {
     fn state(&self) -> MutexGuard<'_, State> {
         // What is behind the lock is changed by single calls that do not panic.
@@ -370,16 +378,19 @@ impl Asking {
     }
 
     fn take_back(&self, number: u64) {
-        if let Some(place) = self.requested(number) {
-            self.state().free.push(place);
+        let mut state = self.state();
+        if let Some(place) = state.answered(number) {
+            state.free.push(place);
         }
     }
 
-    /// The place of a request, which is none any more.
-    fn requested(&self, number: u64) -> Option<usize> {
+    /// A request is answered, and its batch is on its way through the gathering threads. Its place, if it was made.
+    fn begin_gathering(&self, number: u64) -> Option<usize> {
         let mut state = self.state();
-        let at = state.requested.iter().position(|&(requested, _)| requested == number)?;
-        state.requested.remove(at).map(|(_, place)| place)
+        let place = state.answered(number)?;
+        // In one step: a batch that is on its way is never nowhere.
+        state.gathering += 1;
+        Some(place)
     }
 
     fn oldest_request(&self) -> Option<u64> {
@@ -398,8 +409,7 @@ impl Asking {
                     Some(format!("answer {} names no samples of this table", sampled.number));
                 continue;
             }
-            if let Some(place) = self.requested(sampled.number) {
-                self.state().gathering += 1;
+            if let Some(place) = self.begin_gathering(sampled.number) {
                 turn(self, Gathered { place, sampled });
             }
         }

@@ -23,6 +23,7 @@
 
 pub mod action;
 pub mod ending;
+pub mod group;
 pub mod intake;
 pub mod latest;
 pub mod ledger;

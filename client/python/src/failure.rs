@@ -93,6 +93,7 @@ const fn refused(kind: RefusalKind) -> (&'static str, &'static str) {
         RefusalKind::Memory => ("BudgetError", "memory"),
         RefusalKind::Limit => ("RefusedError", "limit"),
         RefusalKind::Finished => ("RefusedError", "finished"),
+        RefusalKind::NoSuchGroup => ("RefusedError", "no_such_group"),
         RefusalKind::Draining => ("RefusedError", "draining"),
         RefusalKind::Poisoned => ("RefusedError", "poisoned"),
         RefusalKind::NotPermitted => ("NotPermittedError", "not_permitted"),

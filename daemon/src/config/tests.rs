@@ -406,7 +406,7 @@ fn a_bad_table_is_named_with_its_array_and_the_reason() {
         (
             "kind",
             "\"fifo\"",
-            ":6: table \"t\": kind \"fifo\" is unknown, it must be one of \"queue\" or \"latest\"",
+            ":6: table \"t\": kind \"fifo\" is unknown, it must be one of \"queue\", \"latest\" or \"replay\"",
         ),
         (
             "kind",

@@ -1,4 +1,5 @@
 //! The state machines against plain models, under random schedules.
 
+mod groups;
 mod latest;
 mod queue;

@@ -27,6 +27,7 @@ mod plain_ring;
 mod prefault;
 mod report;
 mod rows;
+mod sample;
 mod shared;
 mod stage;
 mod workload;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 
-use crate::{attach, clients, fifo, latency, latest, pin, stage};
+use crate::{attach, clients, fifo, latency, latest, pin, sample, stage};
 
 /// The words of a part, behind its name: read one after the other.
 pub struct Words<'a>(std::slice::Iter<'a, String>);
@@ -45,6 +45,8 @@ pub fn play(words: &[String]) -> Result<()> {
         "latest-follower" => latest::play_follower(&mut words),
         "newest-writer" => latest::play_newest_writer(&mut words),
         "newest-reader" => latest::play_newest_reader(&mut words),
+        "sampler" => sample::play_sampler(&mut words),
+        "gatherer" => sample::play_gatherer(&mut words),
         "copies" => latest::play_plain_copies(&mut words),
         "attacher" => attach::play_attacher(&mut words),
         "passer" => attach::play_passer(&mut words),

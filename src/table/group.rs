@@ -87,7 +87,10 @@ impl Group {
 }
 
 /// Whether a group can be called so.
-pub(super) fn check_name(name: &str) -> Result<(), GroupError> {
+///
+/// # Errors
+/// If not.
+pub fn check_name(name: &str) -> Result<(), GroupError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     match (1..=MAX_GROUP_NAME).contains(&name.len()) && name.chars().all(allowed) {
         true => Ok(()),

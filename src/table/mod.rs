@@ -15,6 +15,9 @@
 //! - [`latest`]: the newest value to every reader; [`roster`]: who they are.
 //! - [`machine`]: a table of whichever kind.
 //!
+//! - [`group`]: the groups that read a queue table, each with its own place.
+//! - [`replay`]: samples that are chosen, read and put back.
+//!
 //! And around them:
 //!
 //! - [`store`]: a state machine and the memory of its arrays.

@@ -488,6 +488,20 @@ impl Queue {
         })
     }
 
+    /// Of a new table, which nobody reads yet: these groups, and no other, read all of it. Their names were checked.
+    pub fn found_groups<'g>(&mut self, groups: impl Iterator<Item = (&'g str, Option<u32>)>) {
+        for id in std::mem::take(&mut self.groups).into_keys() {
+            self.intake.ledger.remove_group(id);
+        }
+        for (name, most_lag) in groups {
+            if let Some(id) = self.intake.ledger.add_group(name, most_lag) {
+                let mut group = Group::new(name.to_owned(), most_lag);
+                group.ungranted = self.intake.live.clone();
+                self.groups.insert(id, group);
+            }
+        }
+    }
+
     /// A group more reads the table, from there on.
     ///
     /// # Errors

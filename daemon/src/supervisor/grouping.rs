@@ -2,6 +2,7 @@
 
 use echo::access::Role;
 use echo::ids::ClientId;
+use echo::spec::TableSpec;
 use echo::table::action::Action;
 use echo::table::group::GroupError;
 use echo::table::machine::Machine;
@@ -22,7 +23,7 @@ impl Supervisor {
         max_lag: Option<u64>,
     ) -> Result<Answer, Refusal> {
         self.with_queue(id, table, |queue, batch_bytes, actions| {
-            let most_lag = max_lag.map(|bytes| u32::try_from(bytes / batch_bytes).unwrap_or(u32::MAX));
+            let most_lag = max_lag.map(|bytes| most_lag(bytes, batch_bytes));
             queue.add_group(group, from, most_lag, actions)
         })?;
         info!(table, group, ?from, max_lag, client = %id, "group is added");
@@ -55,12 +56,21 @@ impl Supervisor {
             refusal(RefusalKind::SpecMismatch, message)
         };
         let table = self.tables.get_mut(&table_id).ok_or_else(kinds)?;
-        let spec = table.store.spec();
-        let batch_bytes = (spec.sample_bytes() * u64::from(spec.batch_size)).max(1);
+        let batch_bytes = batch_bytes(table.store.spec());
         let Machine::Queue(queue) = table.store.machine_mut() else { return Err(kinds()) };
         let mut actions = Vec::new();
         let result = act(queue, batch_bytes, &mut actions);
         self.perform(actions);
         result.map_err(|error| refusal(RefusalKind::NoSuchGroup, error.to_string()))
     }
+}
+
+/// Bytes of a batch's arrays, and 1 where there are none.
+pub(super) fn batch_bytes(spec: &TableSpec) -> u64 {
+    (spec.sample_bytes() * u64::from(spec.batch_size)).max(1)
+}
+
+/// The whole batches in so many bytes.
+pub(super) fn most_lag(bytes: u64, batch_bytes: u64) -> u32 {
+    u32::try_from(bytes / batch_bytes).unwrap_or(u32::MAX)
 }

@@ -11,12 +11,11 @@
 //!
 //! What becomes of the samples, by kind:
 //!
-//! - [`queue`]: each batch to one reader: grants, tokens, releases; `quota`: how many blocks one user's readers may hold.
+//! - [`queue`]: each batch to one reader of every group: grants, tokens, releases; [`group`]: each with its own place; `quota`: how
+//!   many blocks one user's readers may hold.
 //! - [`latest`]: the newest value to every reader; [`roster`]: who they are.
-//! - [`machine`]: a table of whichever kind.
-//!
-//! - [`group`]: the groups that read a queue table, each with its own place.
 //! - [`replay`]: samples that are chosen, read and put back.
+//! - [`machine`]: a table of whichever kind.
 //!
 //! And around them:
 //!

@@ -6,7 +6,7 @@
 //!
 //! How samples come in is [`Intake`]'s; this is what becomes of complete blocks.
 //!
-//! What always holds: a block is free, or it is live and then in each group ([`group`](super::group)) either granted to one
+//! What always holds: a block is free, or it is live and then in each [`group`] either granted to one
 //! reader, or in the group's `ungranted`, or done with. A reader is granted a batch only while it holds fewer than its prefetch depth and its user no more than a fair part
 //! of the blocks (`quota`), the lowest sequence first; what a dead reader held comes later than its sequence. A block is published
 //! again only after every group is done with it *and* every slot was committed, so that no claim to it can be open.

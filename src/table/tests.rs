@@ -2,3 +2,4 @@
 
 mod latest;
 mod queue;
+mod replay;

@@ -310,7 +310,8 @@ impl Index {
         self.keys.find(key, |slot| self.items.key(slot))
     }
 
-    fn is_stale(&self, version: Option<u64>) -> bool {
+    /// Whether a sample of that version lags too far behind the trainer.
+    pub fn is_stale(&self, version: Option<u64>) -> bool {
         let trainer = self.items.trainer_version().unwrap_or(0);
         self.max_staleness.is_some_and(|max| trainer.saturating_sub(version.unwrap_or(0)) > max)
     }
@@ -383,6 +384,11 @@ impl Index {
     /// What a slot holds.
     pub fn state(&self, slot: u32) -> Option<SlotState> {
         (slot < self.items.slots()).then(|| self.items.state(slot))
+    }
+
+    /// How often a slot of those that there are is leased.
+    pub fn leases(&self, slot: u32) -> u32 {
+        self.items.leases(slot)
     }
 
     /// How likely a draw of the item is that is the least likely of those that can be drawn, if there is one: what

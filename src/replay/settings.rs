@@ -190,6 +190,17 @@ pub enum SettingsError {
     Blocks { max_size: u32, most: u32 },
     #[error("admission needs max_staleness, which says how far ahead workers may be")]
     AdmissionWithoutMax,
+    #[error(
+        "admission lets in at most {most} = (max_staleness + 1) * samples_per_version samples before the trainer has a newer \
+             version, and with all but one of the {step} that it takes at a time, min_size {min_size} cannot be there: \
+             everybody would wait for ever"
+    )]
+    AdmissionTooLittle { most: u64, step: u32, min_size: u32 },
+    #[error(
+        "admission and a ratio of samples to inserts both say how far ahead workers may be, and together could keep everybody \
+             waiting for ever, as when a trainer dies with what it was given: use min-size, queue or stack"
+    )]
+    AdmissionWithRatio,
     #[error("admission has {0} = 0: no worker would ever be let in")]
     Admission(&'static str),
 }
@@ -301,7 +312,26 @@ impl ReplaySpec {
                 Err(SettingsError::Admission("samples_per_version"))
             }
             (Some(Admission { max_running: 0, .. }), _) => Err(SettingsError::Admission("max_running")),
+            (Some(admission), Some(max)) => self.validate_admission(admission, max),
             _ => Ok(()),
+        }
+    }
+
+    fn validate_admission(&self, admission: Admission, max_staleness: u64) -> Result<(), SettingsError> {
+        let most = max_staleness.saturating_add(1).saturating_mul(admission.samples_per_version.into());
+        let min_size = match self.limiter {
+            RateLimiter::MinSize(min_size) => min_size,
+            RateLimiter::SampleToInsertRatio { .. } => return Err(SettingsError::AdmissionWithRatio),
+            RateLimiter::Queue(_) | RateLimiter::Stack(_) => 1,
+        };
+        // What it has had of a version, or of a batch of items that leave by being sampled, it cannot have again.
+        let step = match self.max_times_sampled {
+            0 => admission.samples_per_version,
+            _ => admission.samples_per_version.max(self.batch_size),
+        };
+        match u64::from(min_size) + u64::from(step) - 1 > most {
+            true => Err(SettingsError::AdmissionTooLittle { most, step, min_size }),
+            false => Ok(()),
         }
     }
 

@@ -50,6 +50,8 @@ pub enum Violation {
     NoMember(MemberKey),
     #[error("reader {reader} asks for {asked} samples with {outstanding} outstanding, and {most} may be")]
     TooManySamples { reader: MemberKey, asked: u32, outstanding: u64, most: u64 },
+    #[error("reader {reader} has {most} requests outstanding, as many as may be")]
+    TooManyRequests { reader: MemberKey, most: u32 },
     #[error("reader {reader} asks for sample {number} after {last}: numbers ascend")]
     SampleNumber { reader: MemberKey, number: u64, last: u64 },
     #[error(transparent)]

@@ -45,6 +45,8 @@ mod turn;
 /// Samples that one reader may have asked for and not given back: what is told of them fits into what a client may leave
 /// unread.
 pub const MAX_OUTSTANDING: u64 = 8192;
+/// Requests that they may be of: each is answered by a message, and as many messages a client may leave unread, too.
+pub const MAX_REQUESTS: u32 = 512;
 /// Looks for room that one request of a writer's buys: some 0.3 s of them. It asks again for as long as it waits.
 const LOOKS: u32 = 150;
 
@@ -69,10 +71,10 @@ pub struct Replay {
     random: fastrand::Rng,
     /// How often the daemon still looks, soon, for room that a writer waits for.
     looks: u32,
-    /// There was more to take in than one turn takes.
+    /// For how many ticks workers have waited for room alone, less those since.
+    pressed: u32,
+    /// There was more to do than one turn does.
     has_more: bool,
-    /// Samples that the trainer has had of its present version.
-    had: u64,
     /// Samples whose worker gave them a priority that is none.
     refused: u64,
 }
@@ -87,6 +89,11 @@ pub struct Sampler {
     last_number: u64,
     /// What it has asked for, and not given back.
     outstanding: u64,
+    /// Of how many requests.
+    requests: u32,
+    /// Samples that it has had of the trainer's present version. With it they are gone: a trainer that starts again has had
+    /// none.
+    had: u64,
     /// Samples that it gave back.
     pub done: u64,
 }
@@ -187,8 +194,8 @@ impl Replay {
             unread: Vec::new(),
             random: seeded(),
             looks: 0,
+            pressed: 0,
             has_more: false,
-            had: 0,
             refused: 0,
         }
     }
@@ -201,6 +208,12 @@ impl Replay {
     /// Which items there are.
     pub const fn index(&self) -> &Index {
         &self.index
+    }
+
+    /// The same, to be cut short by tests.
+    #[cfg(test)]
+    pub(crate) const fn index_mut(&mut self) -> &mut Index {
+        &mut self.index
     }
 
     /// How it chooses, removes, limits and ages.
@@ -332,11 +345,15 @@ impl Replay {
                 most: MAX_OUTSTANDING,
             });
         }
+        if reader.requests == MAX_REQUESTS {
+            return Err(Violation::TooManyRequests { reader: key, most: MAX_REQUESTS });
+        }
         if number <= reader.last_number {
             return Err(Violation::SampleNumber { reader: key, number, last: reader.last_number });
         }
         reader.last_number = number;
         reader.outstanding += u64::from(count);
+        reader.requests += 1;
         self.waiting.push_back(Asked { reader: key, number, count, picks: Vec::new() });
         self.turn(actions);
         Ok(())
@@ -382,7 +399,10 @@ impl Replay {
         let reader = self.readers.get_mut(&key).ok_or(Violation::NoMember(key))?;
         let mut slots = Vec::new();
         for number in numbers {
-            slots.extend(reader.samples.remove(number).unwrap_or_default());
+            if let Some(of_request) = reader.samples.remove(number) {
+                slots.extend(of_request);
+                reader.requests -= 1;
+            }
         }
         reader.outstanding -= slots.len() as u64;
         reader.done += slots.len() as u64;
@@ -425,13 +445,9 @@ impl Replay {
     /// The trainer is at this version. How many items were too old by it.
     pub fn set_version(&mut self, version: u64, actions: &mut Vec<Action>) -> u64 {
         self.take_in_or_poison(actions);
-        let before = self.index.version().unwrap_or(0);
-        if let Some(admission) = self.settings.staleness.admission {
-            // A trainer that starts again has had nothing of its version.
-            let consumed = version.checked_sub(before).unwrap_or(u64::MAX);
-            self.had = self.had.saturating_sub(consumed.saturating_mul(admission.samples_per_version.into()));
-        }
+        self.use_up(version);
         let removed = self.index.set_version(version);
+        self.drop_picks(|index, pick| index.is_stale(pick.version));
         self.turn(actions);
         removed
     }
@@ -440,14 +456,30 @@ impl Replay {
     pub fn reset(&mut self, actions: &mut Vec<Action>) {
         self.take_in_or_poison(actions);
         self.index.reset();
-        self.had = 0;
+        self.drop_picks(|_, _| true);
+        self.readers.values_mut().for_each(|reader| reader.had = 0);
         self.turn(actions);
+    }
+
+    /// Requests that wait are not answered with such picks: others take their place.
+    fn drop_picks(&mut self, such: impl Fn(&Index, &Pick) -> bool) {
+        let Self { index, waiting, readers, .. } = self;
+        let mut dropped = Vec::new();
+        for asked in waiting.iter_mut() {
+            let before = dropped.len();
+            dropped.extend(asked.picks.extract_if(.., |pick| such(index, pick)).map(|pick| pick.slot));
+            if let Some(reader) = readers.get_mut(&asked.reader) {
+                reader.had = reader.had.saturating_sub((dropped.len() - before) as u64);
+            }
+        }
+        self.release(&dropped);
     }
 
     /// A reader's connection is gone, but its process can still read: it keeps what it holds, and is given nothing more.
     pub fn disconnect(&mut self, key: MemberKey) {
         if let Some(reader) = self.readers.get_mut(&key) {
             reader.connected = false;
+            reader.had = 0;
             self.forget_requests(key);
         }
     }
@@ -490,6 +522,7 @@ impl Replay {
             return;
         }
         self.intake.settle();
+        self.feel_pressure();
         match self.intake.check_words() {
             Ok(()) => self.turn(actions),
             Err(poison) => self.poisoned(poison, actions),

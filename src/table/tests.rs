@@ -3,3 +3,4 @@
 mod groups;
 mod latest;
 mod queue;
+mod replay;

@@ -135,6 +135,27 @@ fn staleness_is_only_asked_for_where_it_means_something() {
     assert_eq!(admission(Some(0), 1, 0), Err(SettingsError::Admission("max_running")));
 }
 
+/// With less, a trainer that is in the middle of a batch would wait for workers, and they for its next version.
+#[test]
+fn admission_lets_in_what_the_limiter_and_a_batch_need() {
+    let admitted = |limiter: &str, times, batch_size| {
+        let admission = Some(Admission { samples_per_version: 4, max_running: 9 });
+        let staleness = Staleness { max: Some(1), admission, ..Staleness::default() };
+        let limiter = limiter.parse().unwrap();
+        let spec = ReplaySpec::new(10, batch_size);
+        ReplaySpec { staleness, limiter, max_times_sampled: times, ..spec }.validate()
+    };
+    let too_little = |step, min_size| Err(SettingsError::AdmissionTooLittle { most: 8, step, min_size });
+    assert_eq!(admitted("min-size:5", 1, 4), Ok(()));
+    assert_eq!(admitted("min-size:6", 1, 4), too_little(4, 6));
+    assert_eq!(admitted("min-size:1", 1, 8), Ok(()));
+    assert_eq!(admitted("min-size:1", 1, 9), too_little(9, 1));
+    assert_eq!(admitted("min-size:1", 0, 9), Ok(()), "items stay, and are sampled again");
+    assert_eq!(admitted("ratio:1:5:10", 0, 4), Err(SettingsError::AdmissionWithRatio));
+    let said = admitted("min-size:6", 1, 4).unwrap_err().to_string();
+    assert!(said.contains("at most 8 = (max_staleness + 1) * samples_per_version"), "{said}");
+}
+
 #[test]
 fn text_is_read_as_it_is_documented() {
     let exponent = Real(0.6);

@@ -3,6 +3,8 @@
 use super::{Asked, MAX_OUTSTANDING, Open, Replay, now};
 use crate::ids::{BlockIndex, BlockSeq, Position};
 use crate::replay::index::{Arrival, InsertError};
+use crate::replay::items::SlotState;
+use crate::replay::settings::RateLimiter;
 use crate::replay::staleness::Flow;
 use crate::ring::marks::{self, Mark};
 use crate::sync::Ordering;
@@ -13,8 +15,12 @@ use crate::table::poison::Poison;
 
 /// Blocks that one turn looks at: some milliseconds of them. Who claims a table full and commits nothing costs no more.
 const TURN_BLOCKS: usize = 8192;
-/// Requests that one turn serves.
-const TURN_REQUESTS: usize = 64;
+/// Samples that one turn takes in, and that it hands out: some milliseconds, too. What is more is the next one's.
+const TURN_SAMPLES: usize = 16 * 1024;
+/// Items that one turn removes to make room.
+const TURN_EVICTIONS: usize = 8192;
+/// Ticks for which workers wait for what is being written or read, before items are removed in their favour.
+const PATIENCE: u32 = 25;
 
 impl Replay {
     /// Does all that can be done now.
@@ -49,22 +55,26 @@ impl Replay {
         let begun = self.intake.live.range(self.next_open..end.max(self.next_open));
         self.open.extend(begun.map(|(&seq, &block)| Open { seq, block, taken: 0 }));
         self.next_open = self.next_open.max(end);
-        let (looks, now) = (self.open.len().min(TURN_BLOCKS), now());
-        self.has_more = self.open.len() > looks;
-        for _ in 0..looks {
+        let (blocks, now) = (self.open.len(), now());
+        let (mut looks, mut taken) = (0, 0);
+        while looks < blocks.min(TURN_BLOCKS) && taken < TURN_SAMPLES {
+            looks += 1;
             let Some(mut open) = self.open.pop_front() else { break };
-            let committed = self.committed(open.block);
-            let mut new = committed & !open.taken;
+            let mut new = self.committed(open.block) & !open.taken;
+            // A bit that a worker takes back stays taken in: its block would never be whole otherwise.
+            open.taken |= new;
+            taken += new.count_ones() as usize;
             while new != 0 {
                 let slot = new.trailing_zeros();
                 new &= new - 1;
                 self.take_in_sample(&open, slot, now)?;
             }
-            open.taken = committed;
-            if committed.count_ones() < geometry.block_slots() {
+            if open.taken.count_ones() < geometry.block_slots() {
                 self.open.push_back(open);
             }
         }
+        // Where nothing comes there is no hurry: who claims and does not commit is looked at by the next tick.
+        self.has_more = taken > 0 && looks < blocks;
         Ok(())
     }
 
@@ -97,20 +107,45 @@ impl Replay {
 
     /// Answers requests, the oldest first, each in full.
     fn serve(&mut self, actions: &mut Vec<Action>) {
-        for _ in 0..TURN_REQUESTS {
-            let Some(asked) = self.waiting.front_mut() else { return };
+        let mut served = 0;
+        while let Some(asked) = self.waiting.front_mut() {
+            if served >= TURN_SAMPLES {
+                self.has_more = true;
+                return;
+            }
             let (lacks, random) = (asked.count - asked.picks.len() as u32, &mut self.random);
             let before = asked.picks.len();
             let short = self.index.sample(lacks, now(), &mut || random.u64(..), &mut asked.picks);
-            self.had += (asked.picks.len() - before) as u64;
-            if short.is_some() {
-                return;
+            let (has, reader) = (asked.picks.len(), asked.reader);
+            served += (has - before).max(1);
+            if let Some(reader) = self.readers.get_mut(&reader) {
+                reader.had += (has - before) as u64;
             }
+            let short = match short {
+                None => None,
+                // What it was given takes the room of what it waits for.
+                Some(_) if has > 0 && self.is_full_of_leases() => {
+                    Some(format!("the table has no room for more than {has} samples that are read"))
+                }
+                Some(_) => return,
+            };
             if let Some(asked) = self.waiting.pop_front() {
-                self.answer(asked, None, actions);
+                self.answer(asked, short, actions);
             }
         }
-        self.has_more |= !self.waiting.is_empty();
+    }
+
+    /// Whether no sample can come before one is given back, although the limiter lets workers go on.
+    fn is_full_of_leases(&mut self) -> bool {
+        self.let_go();
+        let is_settled = self.open.is_empty() && self.absent.is_empty() && self.index.lingering() > 0;
+        is_settled && self.is_short_of_room()
+    }
+
+    /// Whether workers could go on if a block were free.
+    pub(super) fn is_short_of_room(&self) -> bool {
+        let (cursor, limit) = self.intake.cursor_and_limit();
+        cursor >= limit && self.intake.free_blocks() == 0 && limit < self.limit()
     }
 
     /// What was picked is the reader's.
@@ -120,29 +155,61 @@ impl Replay {
         // What it does not get is not outstanding.
         reader.outstanding -= u64::from(count) - picks.len() as u64;
         debug_assert!(reader.outstanding <= MAX_OUTSTANDING);
-        if !picks.is_empty() {
-            reader.samples.insert(number, picks.iter().map(|pick| pick.slot).collect());
+        match picks.is_empty() {
+            true => reader.requests -= 1,
+            false => drop(reader.samples.insert(number, picks.iter().map(|pick| pick.slot).collect())),
         }
         let least = self.index.least_probability();
         actions.push(Action::Sampled { reader: key, number, picks, least, short });
     }
 
-    /// Removes items while a worker waits, nobody holds a block up, and there is none: items that were deleted here and
-    /// there have left blocks that are not empty.
+    /// Workers that wait for room alone wait for longer by a tick. Who was late once is not patient anew each time.
+    pub(super) fn feel_pressure(&mut self) {
+        self.pressed = match self.is_short_of_room() {
+            true => (self.pressed + 1).min(2 * PATIENCE),
+            false => self.pressed.saturating_sub(1),
+        };
+    }
+
+    /// Removes items while a worker waits and there is no block: items that were deleted here and there have left blocks that
+    /// are not empty. What is being written or read may give one back soon, and is waited for, but not for ever: a worker
+    /// that sleeps over its claim, or a trainer over its samples, holds up nobody else.
     fn make_room(&mut self) {
         self.let_go();
-        let (cursor, limit) = self.intake.cursor_and_limit();
-        let is_wanted = self.looks > 0 && cursor >= limit && limit < self.limit();
-        while is_wanted
-            && self.intake.free_blocks() == 0
-            && self.open.is_empty()
-            && self.index.lingering() == 0
-            && self.index.size() > 0
-        {
+        if self.looks == 0 || !self.is_short_of_room() {
+            return;
+        }
+        // What a queue or a stack holds nobody has seen.
+        let may_lose = !matches!(self.settings.limiter, RateLimiter::Queue(_) | RateLimiter::Stack(_));
+        let is_late = may_lose && self.pressed > PATIENCE && self.absent.is_empty();
+        if is_late && !self.some_block_can_be_emptied() {
+            self.pressed = 0;
+            return;
+        }
+        for _ in 0..TURN_EVICTIONS {
+            let is_calm = self.open.is_empty() && self.index.lingering() == 0;
+            if self.intake.free_blocks() > 0 || self.index.size() == 0 || !(is_calm || is_late) {
+                return;
+            }
             let random = &mut self.random;
             self.index.evict(&mut || random.u64(..));
             self.let_go();
         }
+    }
+
+    /// Whether there is a block whose every sample was taken in and that nobody reads.
+    fn some_block_can_be_emptied(&self) -> bool {
+        let geometry = self.intake.geometry();
+        let is_idle = |slot, key| match self.index.state(slot) {
+            Some(SlotState::Stored(there) | SlotState::Gone(there)) => {
+                there == key && self.index.leases(slot) == 0
+            }
+            _ => false,
+        };
+        self.intake.live.iter().any(|(&seq, block)| {
+            let (first, key) = (block.get() * geometry.block_slots(), geometry.first(seq).0);
+            (0..geometry.block_slots()).all(|offset| is_idle(first + offset, key + u64::from(offset)))
+        })
     }
 
     /// Retires blocks of which no slot is used any more.
@@ -194,9 +261,36 @@ impl Replay {
         let (_, allowed) = self.intake.cursor_and_limit();
         // Who may claim is as good as one who has: nobody is told that it may not any more.
         let running = allowed - self.index.inserted();
-        let waiting = u64::from(self.index.size()) + self.had;
+        let waiting = u64::from(self.index.size()) + self.had();
         let flow = Flow::restored(&admission, self.index.version().unwrap_or(0), waiting, running);
         limit.min(allowed + admission.admissible(max, &flow))
+    }
+
+    /// Samples that trainers have had and not used up, as far as can be told.
+    fn had(&self) -> u64 {
+        self.readers.values().map(|reader| reader.had).sum()
+    }
+
+    /// The trainer is about to be at this version: it has used up what makes it.
+    pub(super) fn use_up(&mut self, version: u64) {
+        let (Some(admission), Some(max)) = (self.settings.staleness.admission, self.settings.staleness.max)
+        else {
+            return;
+        };
+        let per_version = u64::from(admission.samples_per_version);
+        // One that goes back starts again, and has had nothing of its version.
+        let made = version.checked_sub(self.index.version().unwrap_or(0));
+        let mut used = made.map_or(u64::MAX, |made| made.saturating_mul(per_version));
+        if used > 0 {
+            // Whoever uses more than it said in a version has no more left than could have been let in by then.
+            let most = max.saturating_mul(per_version);
+            used = used.max(self.had().saturating_sub(most));
+        }
+        for reader in self.readers.values_mut() {
+            let of_this = reader.had.min(used);
+            reader.had -= of_this;
+            used -= of_this;
+        }
     }
 
     /// Why workers may not go on, if it is this table's settings that say so.
@@ -210,7 +304,7 @@ impl Replay {
         }
         let (admission, max) = (self.settings.staleness.admission?, self.settings.staleness.max?);
         let version = self.index.version().unwrap_or(0);
-        let waiting = u64::from(self.index.size()) + self.had;
+        let waiting = u64::from(self.index.size()) + self.had();
         let running = limit - self.index.inserted();
         let flow = Flow::restored(&admission, version, waiting, running);
         (admission.admissible(max, &flow) == 0).then(|| {

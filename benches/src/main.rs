@@ -19,6 +19,7 @@ mod clients;
 mod clock;
 mod fifo;
 mod latency;
+mod latest;
 mod part;
 mod patience;
 mod pin;

@@ -5,6 +5,7 @@ use anyhow::{Result, ensure};
 use crate::clients::Cost;
 use crate::fifo::Fifo;
 use crate::latency::{Percentiles, Waiting};
+use crate::latest::{self, Looks};
 use crate::report::{self, Figure};
 use crate::stage::Daemon;
 use crate::workload::Workload;
@@ -16,6 +17,9 @@ enum Row {
     Fifo(Fifo),
     Latency(Waiting),
     BesideAFlood,
+    /// With so many readers.
+    Latest(usize),
+    Publish,
     Attach,
     Prefault,
     Pin,
@@ -28,7 +32,7 @@ const fn fifo(workload: Workload, writers: usize, many: u64) -> Row {
 }
 
 /// Names and rows.
-const ROWS: [(&str, Row); 20] = [
+const ROWS: [(&str, Row); 24] = [
     ("fifo/tiny/1w", fifo(Workload::Tiny, 1, 1)),
     ("fifo/tiny/2w", fifo(Workload::Tiny, 2, 1)),
     ("fifo/many/1w", fifo(Workload::Tiny, 1, 64)),
@@ -38,6 +42,10 @@ const ROWS: [(&str, Row); 20] = [
     ("latency/commit-to-batch", Row::Latency(Waiting::Asleep)),
     ("latency/polling", Row::Latency(Waiting::Polling)),
     ("latency/beside-a-flood", Row::BesideAFlood),
+    ("latest/read/1", Row::Latest(1)),
+    ("latest/read/4", Row::Latest(4)),
+    ("latest/read/16", Row::Latest(16)),
+    ("latest/publish", Row::Publish),
     ("attach", Row::Attach),
     ("prefault/1GiB", Row::Prefault),
     ("pin/register", Row::Pin),
@@ -103,6 +111,20 @@ impl Row {
                     Ok((flooded, latency::echo(daemon, Waiting::Asleep, quick)?))
                 })?;
                 Ok(percentiles(name, "the same without the flood", &pairs))
+            }
+            Self::Latest(readers) => {
+                let pairs =
+                    pairs(rounds, || Ok((latest::echo(daemon, readers, quick)?, latest::plain(quick)?)))?;
+                let figure = |name: &str, of: fn(&Looks) -> f64| {
+                    let pairs: Vec<_> = pairs.iter().map(|(value, limit)| (of(value), of(limit))).collect();
+                    Figure::of(name.into(), "ns", "a load of one word", &pairs)
+                };
+                let new = format!("{name}/new");
+                Ok(vec![figure(name, |looks| looks.nothing_new), figure(&new, |looks| looks.new)])
+            }
+            Self::Publish => {
+                let pairs = pairs(rounds, || Ok((latest::publish(daemon, quick)?, latest::copy(quick)?)))?;
+                Ok(vec![Figure::of(name.into(), "GiB/s", "memcpy", &pairs)])
             }
             Self::Attach => {
                 let pairs = pairs(rounds, || Ok((attach::echo(daemon)?, attach::plain()?)))?;

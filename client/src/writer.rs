@@ -435,7 +435,7 @@ impl Writer {
     }
 
     /// Of a latest table: the version that it published last, or 0.
-    pub(crate) fn version(&self) -> u64 {
+    pub fn version(&self) -> u64 {
         self.latest.as_ref().map_or(0, |latest| latest.version)
     }
 

@@ -21,6 +21,7 @@ import cpprb_buffer
 import echo_table
 import hand_made
 import id_echo
+import newest
 from workload import ATARI, LARGE, LEAVES_10, TINY
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
@@ -122,6 +123,15 @@ def rows(quick):
         "latency/append-to-next", "µs", lambda: echo_table.latency(stamps),
         [] if id_echo_there is None else [(f"id-echo {id_echo_there}, TCP", lambda: id_echo.latency(stamps), 0.2)],
     )  # fmt: skip
+    weights = 100 // few
+
+    def taking(what):
+        return lambda: newest.echo(weights)[what], ("shared memory by hand", lambda: newest.by_hand(weights)[what], None)
+
+    nothing, by_hand = taking("nothing")
+    yield Row("latest/read", "µs", nothing, [by_hand], limit=2)
+    new, by_hand = taking("new")
+    yield Row("latest/read/new", "µs", new, [by_hand, ("a queue", lambda: newest.queue(weights)["new"], None)])
     yield Row("next/10-leaves", "µs", lambda: echo_table.ready(LEAVES_10, 8 // few), [], limit=5)
     for line in missing:
         print(f"left out: {line}", file=sys.stderr)
@@ -132,7 +142,7 @@ def shown(line):
         if value is None:
             return ""
         if unit == "µs":
-            return f"{value:.1f} µs"
+            return f"{value:.2g} µs" if value < 1 else f"{value:.1f} µs"
         for scale, letter in ((1e6, "M"), (1e3, "k")):
             if value >= scale:
                 return f"{value / scale:.3g} {letter}/s"

@@ -99,12 +99,19 @@ class ClosedError(Error, EOFError):
     reason: str
 
 
+class WrongKindError(Error, TypeError):
+    """Table `table` is of kind `kind`, "queue" or "latest", which has others than what was asked for."""
+
+    table: str
+    kind: str
+
+
 class FinishedError(Error):
-    """This writer has finished, or its table has no room for a new one."""
+    """This writer or publisher has finished."""
 
 
 class ClaimError(Error):
-    """A claim of this writer is open, or the claim has ended."""
+    """A claim of this writer or publisher is open, or the claim has ended."""
 
 
 class PartlyError(Error):
@@ -169,11 +176,11 @@ class FullError(Error, IndexError):
 
 
 class ReleasedError(Error):
-    """The batch was released."""
+    """The batch or value was released."""
 
 
 class ViewsAliveError(Error):
-    """A batch cannot be released while arrays over it are alive: of `views` looks at its data."""
+    """A batch or value cannot be released while arrays over it are alive: of `views` looks at its data."""
 
     views: int
 
@@ -183,6 +190,12 @@ class AllHeldError(Error):
 
     held: int
     prefetch: int
+
+
+class TooManyHeldError(Error):
+    """This reader holds `held` different values of a latest table, which is the most, so it can take no other."""
+
+    held: int
 
 
 class PinError(Error):

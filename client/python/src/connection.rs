@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use echo_client::message::{MemberRow, TableDetails, Wait};
 use echo_client::{
-    AccessList, ArraySpec, Client as Inner, ConnectOptions, DType, HugePages, Pin, ReaderOptions, Rule,
-    TableSpec,
+    AccessList, ArraySpec, Client as Inner, ConnectOptions, DType, HugePages, LatestOptions, Pin,
+    ReaderOptions, Rule, TableKind, TableSpec,
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::failure;
+use crate::latest::LatestReader;
+use crate::publisher::Publisher;
 use crate::reader::Reader;
 use crate::structure::Structure;
 use crate::waiting::{ask, duration, interruptible_telling};
@@ -85,6 +87,7 @@ impl Client {
         huge_pages: &str,
         access: Option<Vec<String>>,
         progress: Option<Bound<'_, PyAny>>,
+        kind: &str,
     ) -> PyResult<bool> {
         let array = |(path, dtype, shape): (String, String, Vec<u64>)| {
             let dtype = DType::from_name(&dtype).ok_or_else(|| {
@@ -93,7 +96,12 @@ impl Client {
             Ok(ArraySpec::new(path, dtype, shape))
         };
         let arrays = arrays.into_iter().map(array).collect::<PyResult<_>>()?;
+        let kind = TableKind::ALL
+            .into_iter()
+            .find(|known| known.name() == kind)
+            .ok_or_else(|| PyValueError::new_err(format!("kind is 'queue' or 'latest', not {kind:?}")))?;
         let spec = TableSpec {
+            kind,
             max_capacity: max_capacity.unwrap_or(capacity),
             pin: match pin {
                 "required" => Pin::Required,
@@ -210,6 +218,33 @@ impl Client {
         let reader = ask(py, move || inner.attach_reader(&table, None, options))?;
         Reader::new(py, reader, structure, copy, patience)
     }
+
+    /// A publisher of a latest table.
+    pub(crate) fn publisher(
+        &self,
+        py: Python<'_>,
+        table: String,
+        structure: Option<Py<Structure>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Publisher> {
+        let inner = self.inner.clone();
+        let publisher = ask(py, move || inner.attach_publisher(&table, None))?;
+        Publisher::new(py, publisher, structure, timeout.or(Some(self.timeout.as_secs_f64())))
+    }
+
+    /// A reader of a latest table.
+    pub(crate) fn latest(
+        &self,
+        py: Python<'_>,
+        table: String,
+        structure: Option<Py<Structure>>,
+        options: LatestOptions,
+        copy: bool,
+    ) -> PyResult<LatestReader> {
+        let inner = self.inner.clone();
+        let reader = ask(py, move || inner.attach_latest(&table, None, options))?;
+        LatestReader::new(py, reader, structure, copy)
+    }
 }
 
 /// `writer worker (pid 41) waits for room (for 1.5 s): held by trainer (pid 42): reads batch 0 (for 2.0 s)`
@@ -234,6 +269,7 @@ fn described<'py>(py: Python<'py>, details: &TableDetails) -> PyResult<Bound<'py
     let array = |array: &ArraySpec| (array.path.clone(), array.dtype.name(), array.shape.clone());
     let rules: Vec<String> = access.0.iter().map(ToString::to_string).collect();
     shown.set_item("name", &row.name)?;
+    shown.set_item("kind", row.kind.name())?;
     shown.set_item("state", &row.state)?;
     shown.set_item("arrays", spec.arrays.iter().map(array).collect::<Vec<_>>())?;
     shown.set_item("batch_size", spec.batch_size)?;
@@ -248,6 +284,7 @@ fn described<'py>(py: Python<'py>, details: &TableDetails) -> PyResult<Bound<'py
     shown.set_item("samples_delivered", row.samples.delivered)?;
     shown.set_item("samples_pending", row.samples.pending)?;
     shown.set_item("batches_delivered", details.batches_delivered)?;
+    shown.set_item("newest", details.newest)?;
     let members: Vec<_> =
         members.iter().map(|member| described_member(py, member)).collect::<PyResult<_>>()?;
     shown.set_item("members", members)?;

@@ -68,8 +68,11 @@ pub(crate) fn of(py: Python<'_>, error: Error) -> PyErr {
             error.set_cause(py, Some(of(py, *source)));
             error
         }
+        Error::TooManyHeld { held } => raise(py, "TooManyHeldError", &message, &[("held", number(held))]),
         Error::Pin(error) => pin(py, &error, &message),
-        Error::Memory(_) | Error::Claim(_) | Error::Commit(_) => raise(py, "SpoiltError", &message, &[]),
+        Error::Memory(_) | Error::Claim(_) | Error::Commit(_) | Error::Hold(_) => {
+            raise(py, "SpoiltError", &message, &[])
+        }
         _ => raise(py, "Error", &message, &[]),
     }
 }

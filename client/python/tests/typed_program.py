@@ -36,6 +36,23 @@ def train(table: echod.Table) -> float:
     return total if pinned is None else pinned.bytes
 
 
+def publish(table: echod.Table) -> int:
+    with table.publisher(timeout=5.0) as publisher:
+        version: int = publisher.publish({"w": np.zeros(3)})
+        with publisher.claim(timeout=1) as room:
+            room.data["w"][:] = 1
+        return version + publisher.version + publisher.waits + (room.version or 0)
+
+
+async def follow(table: echod.Table) -> int:
+    latest = table.latest(pin=False, poll=0.0, copy=False)
+    first: echod.Value | None = latest.newer_than(0)
+    value: echod.Value = await latest.wait_newer_than_async(1, timeout=30)
+    assert first is not None and latest.get() is not None
+    first.release(after=None)
+    return int(value.data["w"].sum()) + value.version + value.nbytes + latest.version + latest.held
+
+
 async def both(table: echod.Table) -> int:
     writer, reader = table.writer(), table.reader()
     await writer.append_async(1.0)
@@ -65,6 +82,9 @@ def main() -> None:
         work(table, 4)
         train(table)
         asyncio.run(both(daemon.create_table("numbers", example=0.0, batch_size=4, capacity=2)))
+        latest = connection.create_latest("weights", example={"w": np.zeros(3)}, capacity=3)
+        said.append(f"{latest.kind} {publish(latest)}")
+        asyncio.run(follow(latest))
         print(said)
 
 
@@ -77,6 +97,10 @@ def mistakes(table: echod.Table) -> None:
     table.reader().next().seq.append  # type: ignore[attr-defined]
     table.connection.create_table("t", example=1.0)  # type: ignore[call-arg]
     table.connection.create_table("t", example=1.0, batch_size="4", capacity=1)  # type: ignore[arg-type]
+    table.connection.create_latest("t", example=1.0, batch_size=4)  # type: ignore[call-arg]
+    table.publisher().publish()  # type: ignore[call-arg]
+    table.latest().get().data  # type: ignore[union-attr]
+    table.latest().newer_than("1")  # type: ignore[arg-type]
     echod.connect(1)  # type: ignore[arg-type]
     echod.Batch().missing  # type: ignore[attr-defined]
     seq: str = table.reader().next().seq  # type: ignore[assignment]

@@ -756,7 +756,8 @@ def test_tasks_wait_and_are_cancelled(make_replay):
 
     async def play():
         waiting = asyncio.ensure_future(reader.next_async())
-        await asyncio.sleep(0)
+        while not table.info()["replay"]["waiting"]:
+            await asyncio.sleep(0)
         await writer.append_async(sample(0), 1.0, 3)
         await writer.append_many_async(samples([1]), [2.0], [4])
         batch = await waiting
@@ -764,7 +765,8 @@ def test_tasks_wait_and_are_cancelled(make_replay):
         with pytest.raises(echod.NoSamplesError):
             await reader.next_async(timeout=0.05)
         cancelled = asyncio.ensure_future(reader.next_async())
-        await asyncio.sleep(0.05)
+        while not table.info()["replay"]["waiting"]:
+            await asyncio.sleep(0)
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled

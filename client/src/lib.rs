@@ -98,7 +98,7 @@ mod wait;
 mod writer;
 
 pub use batch::{ArrayView, Batch};
-pub use claim::{Claim, ClaimAside};
+pub use claim::{Claim, ClaimAside, check_marks};
 pub use client::{Client, ConnectOptions, CreatedTable};
 pub use echo::access::{AccessList, Role, Roles, Rule, RuleError, Who};
 pub use echo::host_pinning;
@@ -118,7 +118,7 @@ pub use pinning::PinOptions;
 pub use publisher::{Publisher, ValueClaim};
 pub use reader::{Reader, ReaderOptions, wait_any};
 pub use replay_writer::{ReplayClaim, ReplayWriter};
-pub use sampled::{Largest, SampledBatch};
+pub use sampled::{Chosen, Largest, SampledBatch};
 pub use sampler::{Counted, Sampler, SamplerOptions};
 pub use search::{SOCKET_VARIABLE, SocketPlace, SocketSource, search, socket_places};
 pub use status::status;

@@ -148,6 +148,11 @@ impl Sampler {
         self.asking.member.is_elsewhere()
     }
 
+    /// How many batches are asked for ahead: as the options say, or as many as so large ones may be.
+    pub fn prefetch(&self) -> usize {
+        self.asking.prefetch
+    }
+
     /// Ends a wait from another thread.
     pub fn canceller(&self) -> Canceller {
         Canceller { inbox: self.asking.member.inbox.clone() }
@@ -160,20 +165,38 @@ impl Sampler {
     /// [`Error::NoSamples`] if nothing was sampled, with the inequality of the rate limiter that says so;
     /// [`Error::AllHeld`], [`Error::Closed`], [`Error::Gone`], [`Error::Cancelled`], [`Error::Forked`].
     pub fn next_batch(&self, timeout: Duration) -> Result<SampledBatch> {
-        let deadline = deadline_in(timeout);
-        loop {
-            let signal = self.asking.member.inbox.observe();
-            if let Some(batch) = self.look()? {
-                return Ok(batch);
-            }
-            if self.asking.member.inbox.take_cancelled() {
-                return Err(Error::Cancelled);
-            }
-            if Instant::now() >= deadline {
-                return self.cut(timeout);
-            }
-            let signal = self.asking.member.inbox.signal_word(signal);
-            wait(&[signal], self.poll, deadline);
+        if let Some(batch) = self.wait_batch(timeout)? {
+            return Ok(batch);
+        }
+        self.cut()?;
+        // What is being gathered, and the answer, come soon.
+        let patience = self.asking.member.connection.timeout();
+        match self.wait_for(patience, false) {
+            Ok(Some(batch)) => Ok(batch),
+            Ok(None) => Err(Error::TimedOut { what: "the answer of echod", after: patience }),
+            Err(Error::NoSamples { why, .. }) => Err(Error::NoSamples { after: timeout, why }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The next batch, if it comes within that time. If not, it is waited for all the same: a next call may get it. For those
+    /// who wait piece by piece; [`Sampler::cut`] ends such a wait.
+    ///
+    /// # Errors
+    /// As [`Sampler::next_batch`]; [`Error::NoSamples`] only for a request that was cut.
+    pub fn wait_batch(&self, timeout: Duration) -> Result<Option<SampledBatch>> {
+        self.wait_for(timeout, true)
+    }
+
+    /// Has the oldest request answered with what there is for it: the next batch is then that, or [`Error::NoSamples`].
+    ///
+    /// # Errors
+    /// If the daemon cannot be told.
+    pub fn cut(&self) -> Result<()> {
+        let member = &self.asking.member;
+        match self.asking.oldest_request() {
+            Some(number) => member.connection.say(&Request::CutSample { member: member.id, number }),
+            None => Ok(()),
         }
     }
 
@@ -209,27 +232,21 @@ impl Sampler {
         Ok(None)
     }
 
-    /// The deadline has come: the oldest request is answered with what there is for it.
-    fn cut(&self, after: Duration) -> Result<SampledBatch> {
-        let member = &self.asking.member;
-        if let Some(number) = self.asking.oldest_request() {
-            member.connection.say(&Request::CutSample { member: member.id, number })?;
-        }
-        // What is being gathered, and the answer, come soon.
-        let patience = member.connection.timeout();
-        let deadline = deadline_in(patience);
+    fn wait_for(&self, timeout: Duration, cancellable: bool) -> Result<Option<SampledBatch>> {
+        let (inbox, deadline) = (&self.asking.member.inbox, deadline_in(timeout));
         loop {
-            let signal = member.inbox.observe();
-            match self.look() {
-                Ok(Some(batch)) => return Ok(batch),
-                Ok(None) => {}
-                Err(Error::NoSamples { why, .. }) => return Err(Error::NoSamples { after, why }),
-                Err(error) => return Err(error),
+            // Loaded before the look: see `inbox`.
+            let signal = inbox.observe();
+            if let Some(batch) = self.look()? {
+                return Ok(Some(batch));
+            }
+            if cancellable && inbox.take_cancelled() {
+                return Err(Error::Cancelled);
             }
             if Instant::now() >= deadline {
-                return Err(Error::TimedOut { what: "the answer of echod", after: patience });
+                return Ok(None);
             }
-            wait(&[member.inbox.signal_word(signal)], self.poll, deadline);
+            wait(&[inbox.signal_word(signal)], self.poll, deadline);
         }
     }
 
@@ -357,6 +374,16 @@ impl Asking {
 
     /// Makes the requests for whose answers there is a place.
     pub(crate) fn ask(&self) -> Result<()> {
+        self.ask_by(|request| self.member.connection.say(request).map(|()| true))
+    }
+
+    /// Makes those that can be made without waiting.
+    pub(crate) fn ask_now(&self) {
+        // What cannot be asked for now is asked for when it is waited for, and the error told there.
+        let _ = self.ask_by(|request| self.member.connection.try_say(request));
+    }
+
+    fn ask_by(&self, say: impl Fn(&Request) -> Result<bool>) -> Result<()> {
         loop {
             let number = {
                 let mut state = self.state();
@@ -370,9 +397,16 @@ impl Asking {
                 number
             };
             let request = Request::Sample { member: self.member.id, number, count: self.batch };
-            if let Err(error) = self.member.connection.say(&request) {
-                self.take_back(number);
-                return Err(error);
+            match say(&request) {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.take_back(number);
+                    return Ok(());
+                }
+                Err(error) => {
+                    self.take_back(number);
+                    return Err(error);
+                }
             }
         }
     }

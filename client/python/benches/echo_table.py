@@ -10,7 +10,7 @@ from workload import STAMP, look
 _DAEMON = None
 
 
-def _room_for(name):
+def room_for(name):
     """A connection to the daemon, which has no such table any more."""
     global _DAEMON
     _DAEMON = _DAEMON or echod.local(host_budget="4 GiB")
@@ -23,11 +23,11 @@ def _room_for(name):
 
 
 def latest_table(name, example):
-    return _room_for(name).create_latest(name, example=example)
+    return room_for(name).create_latest(name, example=example)
 
 
 def _table(workload):
-    return _room_for(workload.name).create_table(
+    return room_for(workload.name).create_table(
         workload.name, example=workload.example(), batch_size=workload.batch, capacity=workload.capacity
     )
 

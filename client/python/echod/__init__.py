@@ -33,6 +33,17 @@ and each worker takes the newest where it lies, without asking anybody::
         use(value.data)                      # the same pytree: read-only views
         version = value.version
 
+A trainer that uses samples more than once has a replay table: samples are chosen, read and put back::
+
+    table = echod.connect().create_replay("replay", example=sample, max_size=1_000_000, sampler="prioritized:0.6",
+                                          rate_limiter="min-size:1000")
+    table.writer().append(sample, priority=1.0)     # in a worker; or without one, which is the largest that is there
+
+    reader = table.reader(batch_size=256)
+    for batch in reader:
+        errors = step(batch.data, batch.weights(beta=0.4))
+        reader.update_priorities(batch.info.keys, abs(errors) + 1e-6)
+
 What to know:
 
 - A sample is a pytree (dicts, lists, tuples, namedtuples, whatever optree knows) of numpy arrays, numpy scalars, or
@@ -46,6 +57,8 @@ What to know:
   asks for the next.
 - A value of a latest table is held in the same way, by itself and all arrays over it. A reader may hold four different ones,
   and a publisher waits while readers hold every older value (``create_latest(capacity=...)`` is how many there can be).
+- A batch of a replay table is a copy in memory of this process's own, held in the same way; while it is held no worker
+  waits. ``batch.info`` says of each sample its key, probability, priority, age and more.
 - A rollout whose parts come at different times (each step, each n steps, once an episode) is collected in an
   ``Accumulator``, which can write straight into the table.
 - Who used id-echo changes an import: ``echod.compat.idecho``.
@@ -58,6 +71,7 @@ What to know:
 """
 
 from ._accumulator import Accumulator
+from ._columns import Counted, SampleInfo
 from ._connection import Connection, Table, connect
 from ._errors import (
     AllHeldError,
@@ -76,11 +90,13 @@ from ._errors import (
     LeafShapeError,
     LeafValueError,
     NoDaemonError,
+    NoSamplesError,
     NoSuchTableError,
     NotFullError,
     NotPermittedError,
     PartlyError,
     PinError,
+    PriorityError,
     RefusedError,
     ReleasedError,
     SampleError,
@@ -95,9 +111,10 @@ from ._errors import (
 )
 from ._latest import LatestReader
 from ._local import Local, local
-from ._native import Batch, Claim, Value, ValueClaim
+from ._native import Batch, Claim, ReplayClaim, SampledBatch, Value, ValueClaim
 from ._publisher import Publisher
 from ._reader import Pinned, Reader
+from ._replay import Prioritized, ReplayTable, ReplayWriter, Sampler, SampleToInsertRatio
 from ._tree import Leaf
 from ._writer import Writer
 
@@ -114,6 +131,7 @@ __all__ = [
     "ClosedError",
     "ConnectError",
     "Connection",
+    "Counted",
     "Error",
     "FinishedError",
     "ForkedError",
@@ -127,17 +145,27 @@ __all__ = [
     "LeafValueError",
     "Local",
     "NoDaemonError",
+    "NoSamplesError",
     "NoSuchTableError",
     "NotFullError",
     "NotPermittedError",
     "PartlyError",
     "PinError",
     "Pinned",
+    "Prioritized",
+    "PriorityError",
     "Publisher",
     "Reader",
     "RefusedError",
     "ReleasedError",
+    "ReplayClaim",
+    "ReplayTable",
+    "ReplayWriter",
     "SampleError",
+    "SampleInfo",
+    "SampleToInsertRatio",
+    "SampledBatch",
+    "Sampler",
     "SpecMismatchError",
     "SpoiltError",
     "StructureError",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 import optree
 
@@ -16,6 +16,9 @@ from ._publisher import Publisher
 from ._reader import Reader
 from ._tree import Leaf
 from ._writer import Writer
+
+if TYPE_CHECKING:
+    from ._replay import Prioritized, ReplayTable, SampleToInsertRatio
 
 
 def connect(path: str | os.PathLike[str] | None = None, *, name: str | None = None, timeout: float = 30.0) -> Connection:
@@ -91,6 +94,55 @@ class Connection:
         """
         return self._create("latest", name, example, 1, capacity, None, pin, huge_pages, access, progress)
 
+    def create_replay(
+        self,
+        name: str,
+        *,
+        example: Any,
+        max_size: int,
+        batch_size: int = 256,
+        sampler: str | Prioritized = "uniform",
+        remover: str | Prioritized = "fifo",
+        max_times_sampled: int = 0,
+        rate_limiter: str | SampleToInsertRatio = "min-size:1",
+        max_staleness: int | None = None,
+        staleness_decay: float | None = None,
+        samples_per_version: int | None = None,
+        max_running: int | None = None,
+        pin: str = "best-effort",
+        huge_pages: str = "auto",
+        access: Sequence[str] | None = None,
+        progress: bool | Callable[[int, int], object] = True,
+    ) -> ReplayTable:
+        """Makes a replay table for samples such as `example`, or attaches to one of that name with the same spec.
+
+        It holds `max_size` items. `sampler` says which are chosen, and `remover` which makes room in a full table: "fifo",
+        "lifo", "uniform", "prioritized:0.6" (or `Prioritized(0.6)`), "min-heap" or "max-heap" (by priority). An item that was
+        sampled `max_times_sampled` times is removed; 0 is never. `batch_size` is what readers get unless they say otherwise.
+
+        `rate_limiter` says who waits for whom: "min-size:1000" (sampling, until so many items are there),
+        `SampleToInsertRatio(4, min_size=1000, error_buffer=100)` (either side, to keep to a ratio; as text
+        "ratio:4:1000:100"), "queue:100" or "stack:100". Settings with which somebody would wait for ever are refused, by
+        `InvalidSpecError` with the interval that was computed.
+
+        Samples may have the version of the policy that made them, and a reader states the trainer's. Items that lag by more
+        than `max_staleness` versions are removed and never sampled; `staleness_decay` is a factor of their weights for each
+        version; with `samples_per_version` and `max_running`, workers are only let in with what can still be used in time.
+
+        All else is as `create_table` has it.
+        """
+        from . import _replay
+
+        settings = _replay.settings(
+            max_size, batch_size, sampler, remover, max_times_sampled, rate_limiter, max_staleness, staleness_decay,
+            samples_per_version, max_running,
+        )  # fmt: skip
+        table = self._create(
+            "replay", name, example, batch_size, max_size, None, pin, huge_pages, access, progress, settings
+        )
+        assert isinstance(table, _replay.ReplayTable)
+        return table
+
     def _create(
         self,
         kind: str,
@@ -103,27 +155,34 @@ class Connection:
         huge_pages: str,
         access: Sequence[str] | None,
         progress: bool | Callable[[int, int], object],
+        replay: dict[str, Any] | None = None,
     ) -> Table:
         leaves, treespec = _tree.spec(example)
         arrays = [(leaf.name, leaf.dtype, list(leaf.shape)) for leaf in leaves]
         rules = None if access is None else _rules(access)
-        sizes = {"batch_size": batch_size, "capacity": capacity, "max_capacity": max_capacity}
+        sizes = {"batch_size": batch_size, "capacity": capacity, "max_capacity": max_capacity} if replay is None else {}
         for what, size in sizes.items():
             # What is between is for the daemon to judge.
             if size is not None and not 1 <= size < 1 << 32:
                 raise InvalidSpecError(f"{what} is {size}, and must be 1 to {(1 << 32) - 1}", kind="invalid_spec")
         with _progress.shown(f"table {name!r}") if progress is True else contextlib.nullcontext(progress or None) as told:
             self._client.create_table(
-                name, arrays, batch_size, capacity, max_capacity, pin, huge_pages, rules, told, kind
+                name, arrays, batch_size, capacity, max_capacity, pin, huge_pages, rules, told, kind, replay
             )
-        return Table(self, name, leaves, batch_size, capacity, treespec, kind)
+        return _class_of(kind)(self, name, leaves, batch_size, capacity, treespec, kind)
 
     def table(self, name: str, *, example: Any = None) -> Table:
-        """The table of that name. `example` gives its samples their structure, which its leaves must have."""
+        """The table of that name: a `ReplayTable`, if it is one. `example` gives its samples their structure, which its
+        leaves must have."""
         shown = self._client.show_table(name)
         leaves = [Leaf(name, dtype, tuple(shape)) for name, dtype, shape in shown["arrays"]]
         treespec = None if example is None else optree.tree_structure(example)
-        return Table(self, name, leaves, shown["batch_size"], shown["capacity"], treespec, shown["kind"])
+        replay = shown["replay"]
+        batch_size, capacity = shown["batch_size"], shown["capacity"]
+        if replay is not None:
+            batch_size, capacity = replay["batch_size"], replay["max_size"]
+        kind = shown["kind"]
+        return _class_of(kind)(self, name, leaves, batch_size, capacity, treespec, kind)
 
     def tables(self) -> list[str]:
         """The names of all tables."""
@@ -163,6 +222,14 @@ def _connect_again(path: str, name: str, timeout: float) -> Connection:
     return known
 
 
+def _class_of(kind: str) -> type[Table]:
+    if kind != "replay":
+        return Table
+    from ._replay import ReplayTable
+
+    return ReplayTable
+
+
 # What a table of the other kind has for it.
 _INSTEAD = {
     "writer()": "publisher()",
@@ -175,7 +242,8 @@ _INSTEAD = {
 class Table:
     """A table: who puts something in, who takes it out, and what it holds. Pickled to another process it attaches anew there.
 
-    One of `kind` "queue" has `writer` and `reader`, and one of kind "latest" has `publisher` and `latest`.
+    One of `kind` "queue" has `writer` and `reader`, and one of kind "latest" has `publisher` and `latest`; one of kind "replay"
+    is a `ReplayTable`.
     """
 
     def __init__(
@@ -269,7 +337,7 @@ class Table:
 
     def __reduce__(self) -> Any:
         state = (self.connection, self.name, self.leaves, self.batch_size, self.capacity, self._treespec, self.kind)
-        return Table, state
+        return type(self), state
 
     def __repr__(self) -> str:
         bytes = self.capacity * self.batch_size * sum(leaf.nbytes for leaf in self.leaves)

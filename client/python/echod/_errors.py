@@ -84,6 +84,12 @@ class TimeoutError(Error, builtins.TimeoutError):  # noqa: A001
         return str(self.args[0])
 
 
+class NoSamplesError(TimeoutError):
+    """Nothing was sampled within `after` seconds. `why` is the inequality of the rate limiter that does not hold."""
+
+    why: str
+
+
 class CancelledError(Error):
     """The call was cancelled."""
 
@@ -100,7 +106,7 @@ class ClosedError(Error, EOFError):
 
 
 class WrongKindError(Error, TypeError):
-    """Table `table` is of kind `kind`, "queue" or "latest", which has others than what was asked for."""
+    """Table `table` is of kind `kind`, "queue", "latest" or "replay", which has others than what was asked for."""
 
     table: str
     kind: str
@@ -159,6 +165,14 @@ class LeafValueError(SampleError, OverflowError):
     expected: str
 
 
+class PriorityError(Error, ValueError):
+    """`priority` is not finite, or is negative: sample `number` of those that were given, or item `key`. Nothing was changed."""
+
+    number: int
+    priority: float
+    key: int | None
+
+
 class NotFullError(Error):
     """Time scale `scale` of an accumulator has `filled` of the `needed` items; the message names all that lack some."""
 
@@ -186,7 +200,10 @@ class ViewsAliveError(Error):
 
 
 class AllHeldError(Error):
-    """This program holds all `held` batches that the reader can have (`prefetch`), so no other can come."""
+    """This program holds all `held` batches that the reader can have, so no other can come.
+
+    These are `prefetch`, or one more where batches are gathered (replay tables).
+    """
 
     held: int
     prefetch: int

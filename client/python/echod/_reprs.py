@@ -51,4 +51,4 @@ def shown(
     else:
         state = f"held, and {count(views, 'tree')} of arrays over it" if views else "held"
     holds = "" if samples is None else f"{count(samples, 'sample')}, "
-    return f"<echod.{noun.capitalize()} {number} of {table!r}: {holds}{size(bytes)}, {state}; {leaves(described)}>"
+    return f"<echod.{noun.title().replace(' ', '')} {number} of {table!r}: {holds}{size(bytes)}, {state}; {leaves(described)}>"

@@ -1,8 +1,8 @@
 //! Room that Python fills in place: for samples, or for a value.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use echo_client::ClaimAside;
+use echo_client::{ClaimAside, Mark};
 use numpy::PyUntypedArray;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -19,10 +19,12 @@ pub(crate) struct Room {
     cell: Arc<WriterCell>,
     /// None once it is committed or given up.
     aside: Mutex<Option<ClaimAside>>,
-    data: Py<PyAny>,
+    pub(crate) data: Py<PyAny>,
     /// The arrays in `data`, which are made read-only at the end.
     arrays: Vec<Py<PyUntypedArray>>,
-    samples: usize,
+    pub(crate) samples: usize,
+    /// What is said of each sample at the commit, or nothing of any.
+    marks: Mutex<Vec<Mark>>,
 }
 
 impl Room {
@@ -40,7 +42,8 @@ impl Room {
     ) -> PyResult<Self> {
         // From here on a failure gives the claim up.
         let none = py.None();
-        let mut room = Self { cell, aside: Mutex::new(Some(aside)), data: none, arrays: Vec::new(), samples };
+        let (aside, marks) = (Mutex::new(Some(aside)), Mutex::default());
+        let mut room = Self { cell, aside, data: none, arrays: Vec::new(), samples, marks };
         let hold = Bound::new(py, Hold::of_writer(room.cell.clone()))?.into_any();
         for (leaf, &address) in leaves.all.iter().zip(addresses) {
             let mut dims: Vec<isize> =
@@ -57,7 +60,7 @@ impl Room {
     }
 
     /// Ends it, once: by a commit, or by giving it up. If nobody had ended it, the version that was published, if it was one.
-    fn end(&self, py: Python<'_>, commit: bool) -> PyResult<Option<u64>> {
+    pub(crate) fn end(&self, py: Python<'_>, commit: bool) -> PyResult<Option<u64>> {
         let Some(aside) = self.aside.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Ok(None);
         };
@@ -65,27 +68,38 @@ impl Room {
             // What comes after this belongs to others.
             array.bind(py).call_method1("setflags", (false,))?;
         }
-        py.detach(|| end(&self.cell, aside, commit)).map(Some).map_err(|stop| stop.raise(py))
+        let marks = std::mem::take(&mut *self.marks());
+        py.detach(|| end(&self.cell, aside, &marks, commit)).map(Some).map_err(|stop| stop.raise(py))
+    }
+
+    /// What is to be said of each sample, to be set before the end.
+    pub(crate) fn marks(&self) -> MutexGuard<'_, Vec<Mark>> {
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As [`Room::end`], for those who want to commit it and nothing else.
-    fn commit(&self, py: Python<'_>) -> PyResult<u64> {
+    pub(crate) fn commit(&self, py: Python<'_>) -> PyResult<u64> {
         self.end(py, true)?.ok_or_else(|| {
             failure::raise(py, "ClaimError", "this claim was committed or given up before", &[])
         })
     }
 
-    fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.aside.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 }
 
 /// The version that was published last, of a latest table.
-fn end(cell: &WriterCell, aside: ClaimAside, commit: bool) -> Result<u64, Stop> {
+fn end(cell: &WriterCell, aside: ClaimAside, marks: &[Mark], commit: bool) -> Result<u64, Stop> {
     let mut state = cell.lock()?;
     state.open = None;
     match state.writer.resume(aside) {
-        Some(claim) if commit => claim.commit()?,
+        Some(mut claim) if commit => {
+            for (i, &mark) in marks.iter().enumerate() {
+                claim.set_mark(i, mark)?;
+            }
+            claim.commit()?;
+        }
         // Dropping it gives the room to others.
         Some(claim) => drop(claim),
         None => {}
@@ -98,7 +112,7 @@ impl Drop for Room {
         let aside = self.aside.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(aside) = aside {
             // In a forked child there is nothing to give up.
-            let _ = end(&self.cell, aside, false);
+            let _ = end(&self.cell, aside, &[], false);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use echo_client::message::{MemberRow, TableDetails, Wait};
 use echo_client::{
     AccessList, ArraySpec, Client as Inner, ConnectOptions, DType, HugePages, LatestOptions, Pin,
-    ReaderOptions, Rule, TableKind, TableSpec,
+    ReaderOptions, Rule, SamplerOptions, TableKind, TableSpec,
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -17,6 +17,9 @@ use crate::failure;
 use crate::latest::LatestReader;
 use crate::publisher::Publisher;
 use crate::reader::Reader;
+use crate::replay_settings::{self, settings_of};
+use crate::replay_writer::ReplayWriter;
+use crate::sampler::Sampler;
 use crate::structure::Structure;
 use crate::waiting::{ask, duration, interruptible_telling};
 use crate::writer::Writer;
@@ -88,6 +91,7 @@ impl Client {
         access: Option<Vec<String>>,
         progress: Option<Bound<'_, PyAny>>,
         kind: &str,
+        replay: Option<Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
         let array = |(path, dtype, shape): (String, String, Vec<u64>)| {
             let dtype = DType::from_name(&dtype).ok_or_else(|| {
@@ -100,9 +104,16 @@ impl Client {
             .into_iter()
             .find(|known| known.name() == kind)
             .ok_or_else(|| PyValueError::new_err(format!("kind is 'queue' or 'latest', not {kind:?}")))?;
+        let sized = match &replay {
+            // How many blocks it has follows from its settings.
+            Some(settings) => TableSpec::replay(name, arrays, settings_of(settings)?),
+            None => TableSpec {
+                kind,
+                max_capacity: max_capacity.unwrap_or(capacity),
+                ..TableSpec::new(name, arrays, batch_size, capacity)
+            },
+        };
         let spec = TableSpec {
-            kind,
-            max_capacity: max_capacity.unwrap_or(capacity),
             pin: match pin {
                 "required" => Pin::Required,
                 "best-effort" => Pin::BestEffort,
@@ -121,7 +132,7 @@ impl Client {
                     return Err(PyValueError::new_err(message));
                 }
             },
-            ..TableSpec::new(name, arrays, batch_size, capacity)
+            ..sized
         };
         let access = access.map(|rules| rules.iter().map(|rule| parse(rule)).collect::<PyResult<_>>());
         let (inner, access) = (self.inner.clone(), access.transpose()?.map(AccessList));
@@ -173,6 +184,12 @@ impl Client {
     fn drop_table(&self, py: Python<'_>, name: String) -> PyResult<()> {
         let inner = self.inner.clone();
         ask(py, move || inner.drop_table(&name))
+    }
+
+    /// Removes all items of a replay table, and counts from zero.
+    fn reset_table(&self, py: Python<'_>, name: String) -> PyResult<()> {
+        let inner = self.inner.clone();
+        ask(py, move || inner.reset_table(&name))
     }
 
     /// Says anew who may do what with a table.
@@ -247,6 +264,36 @@ impl Client {
     }
 }
 
+impl Client {
+    /// A writer of a replay table.
+    pub(crate) fn replay_writer(
+        &self,
+        py: Python<'_>,
+        table: String,
+        structure: Option<Py<Structure>>,
+        timeout: Option<f64>,
+    ) -> PyResult<ReplayWriter> {
+        let inner = self.inner.clone();
+        let writer = ask(py, move || inner.attach_replay_writer(&table, None))?;
+        ReplayWriter::new(py, writer, structure, timeout.or(Some(self.timeout.as_secs_f64())))
+    }
+
+    /// A sampler of a replay table.
+    pub(crate) fn sampler(
+        &self,
+        py: Python<'_>,
+        table: String,
+        structure: Option<Py<Structure>>,
+        options: SamplerOptions,
+        copy: bool,
+        patience: Option<f64>,
+    ) -> PyResult<Sampler> {
+        let inner = self.inner.clone();
+        let sampler = ask(py, move || inner.attach_sampler(&table, None, options))?;
+        Sampler::new(py, sampler, structure, copy, patience, self.timeout)
+    }
+}
+
 /// `writer worker (pid 41) waits for room (for 1.5 s): held by trainer (pid 42): reads batch 0 (for 2.0 s)`
 fn said(wait: &Wait) -> String {
     let age = |ms: u64| format!("(for {}.{} s)", ms / 1000, ms % 1000 / 100);
@@ -285,6 +332,7 @@ fn described<'py>(py: Python<'py>, details: &TableDetails) -> PyResult<Bound<'py
     shown.set_item("samples_pending", row.samples.pending)?;
     shown.set_item("batches_delivered", details.batches_delivered)?;
     shown.set_item("newest", details.newest)?;
+    shown.set_item("replay", replay_settings::described(py, details)?)?;
     let members: Vec<_> =
         members.iter().map(|member| described_member(py, member)).collect::<PyResult<_>>()?;
     shown.set_item("members", members)?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use echo::memory::fork::Birthplace;
-use echo_client::{Canceller, ClaimAside, Error, Writer as Inner};
+use echo_client::{Canceller, ClaimAside, Error, Mark, Writer as Inner};
 use pyo3::prelude::*;
 use smallvec::{SmallVec, smallvec};
 
@@ -113,14 +113,13 @@ impl WriterState {
     fn write_at_once(
         &mut self,
         leaves: &Leaves,
-        sources: &[Source],
-        samples: usize,
+        samples: &Samples<'_>,
         so_far: &mut SoFar,
     ) -> Result<(), Stop> {
-        while so_far.done < samples {
+        while so_far.done < samples.count {
             // Without the clock, which costs as much as a small sample.
-            let Some(claim) = self.usable()?.try_claim(at_most(samples - so_far.done))? else { break };
-            so_far.done += fill(claim, leaves, sources, so_far.done)?;
+            let Some(claim) = self.usable()?.try_claim(at_most(samples.count - so_far.done))? else { break };
+            so_far.done += fill(claim, leaves, samples, so_far.done)?;
         }
         so_far.version = self.writer.version();
         Ok(())
@@ -130,21 +129,28 @@ impl WriterState {
     fn write_waiting(
         &mut self,
         leaves: &Leaves,
-        sources: &[Source],
-        samples: usize,
+        samples: &Samples<'_>,
         so_far: &mut SoFar,
         wait: Duration,
     ) -> Result<bool, Stop> {
         let writer = self.usable()?;
         writer.set_timeout(wait);
-        match writer.claim(at_most(samples - so_far.done)) {
-            Ok(claim) => so_far.done += fill(claim, leaves, sources, so_far.done)?,
+        match writer.claim(at_most(samples.count - so_far.done)) {
+            Ok(claim) => so_far.done += fill(claim, leaves, samples, so_far.done)?,
             Err(Error::TimedOut { .. }) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
         so_far.version = self.writer.version();
         Ok(true)
     }
+}
+
+/// What a call writes.
+struct Samples<'a> {
+    sources: &'a [Source],
+    count: usize,
+    /// What is said of each, or nothing of any.
+    marks: &'a [Mark],
 }
 
 /// How far a call has come.
@@ -165,16 +171,19 @@ fn at_most(samples: usize) -> u32 {
 fn fill(
     mut claim: echo_client::Claim<'_>,
     leaves: &Leaves,
-    sources: &[Source],
+    of: &Samples<'_>,
     first: usize,
 ) -> Result<usize, Error> {
     let samples = claim.len();
-    for (i, (leaf, source)) in leaves.all.iter().zip(sources).enumerate() {
+    for (i, (leaf, source)) in leaves.all.iter().zip(of.sources).enumerate() {
         let target = claim.array_mut(i);
         debug_assert_eq!(target.len(), leaf.bytes * samples);
         // SAFETY: the target is so many samples long, and ours alone (a claim); the source was checked against the
         // leaf and has at least `first + samples` of them, since no claim is larger than what was asked for.
         unsafe { leaf.copy(source, first, samples, target.as_mut_ptr()) };
+    }
+    for (i, &mark) in of.marks.iter().skip(first).take(samples).enumerate() {
+        claim.set_mark(i, mark)?;
     }
     claim.commit()?;
     Ok(samples)
@@ -255,54 +264,66 @@ impl Filling {
         &self,
         py: Python<'_>,
         sources: &[Source],
-        samples: usize,
+        count: usize,
         timeout: Option<f64>,
         token: Option<&Token>,
     ) -> PyResult<SoFar> {
-        if samples == 0 {
+        self.write_marked(py, sources, count, &[], timeout, token)
+    }
+
+    /// Writes samples, and says something of each, or of none.
+    pub(crate) fn write_marked(
+        &self,
+        py: Python<'_>,
+        sources: &[Source],
+        count: usize,
+        marks: &[Mark],
+        timeout: Option<f64>,
+        token: Option<&Token>,
+    ) -> PyResult<SoFar> {
+        let samples = Samples { sources, count, marks };
+        if count == 0 {
             // Nothing to write is no reason to be silent about one who could not.
             let usable = || self.cell.lock()?.usable().map(drop);
             py.detach(usable).map_err(|stop: Stop| stop.raise(py))?;
             return Ok(SoFar::default());
         }
         let mut so_far = SoFar::default();
-        let written = if samples.saturating_mul(self.leaves.bytes) <= SMALL {
+        let written = if count.saturating_mul(self.leaves.bytes) <= SMALL {
             // Who holds the state waits without the interpreter's lock, and is not to be waited for with it.
             match self.cell.try_lock() {
-                Some(mut state) => state.write_at_once(&self.leaves, sources, samples, &mut so_far),
+                Some(mut state) => state.write_at_once(&self.leaves, &samples, &mut so_far),
                 None => Ok(()),
             }
         } else {
-            py.detach(|| self.cell.lock()?.write_at_once(&self.leaves, sources, samples, &mut so_far))
+            py.detach(|| self.cell.lock()?.write_at_once(&self.leaves, &samples, &mut so_far))
         };
         match written {
-            Ok(()) if so_far.done == samples => return Ok(so_far),
+            Ok(()) if so_far.done == count => return Ok(so_far),
             Ok(()) => {}
             // Somebody cancels, but who says so by the token: it is looked at.
             Err(Stop::Failed(Error::Cancelled)) => look(py, token)?,
-            Err(stop) => return Err(partly(py, stop, so_far.done, samples)),
+            Err(stop) => return Err(partly(py, stop, so_far.done, count)),
         }
-        self.write_waiting(py, sources, so_far, samples, timeout, token)
+        self.write_waiting(py, &samples, so_far, timeout, token)
     }
 
     #[cold]
     fn write_waiting(
         &self,
         py: Python<'_>,
-        sources: &[Source],
+        samples: &Samples<'_>,
         mut so_far: SoFar,
-        samples: usize,
         timeout: Option<f64>,
         token: Option<&Token>,
     ) -> PyResult<SoFar> {
         let patience = Patience::new(timeout.or(self.timeout))?;
-        while so_far.done < samples {
+        while so_far.done < samples.count {
             // One look at least, also for a timeout of 0.
             let slice = patience.slice(SLICE);
             let wait = slice.unwrap_or_default();
-            let written = py.detach(|| {
-                self.cell.lock()?.write_waiting(&self.leaves, sources, samples, &mut so_far, wait)
-            });
+            let written =
+                py.detach(|| self.cell.lock()?.write_waiting(&self.leaves, samples, &mut so_far, wait));
             let stop = match written {
                 Ok(true) => continue,
                 Ok(false) if slice.is_none() => {
@@ -314,7 +335,7 @@ impl Filling {
                 }
                 Err(stop) => stop,
             };
-            return Err(partly(py, stop, so_far.done, samples));
+            return Err(partly(py, stop, so_far.done, samples.count));
         }
         Ok(so_far)
     }

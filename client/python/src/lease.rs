@@ -13,7 +13,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use echo::sync::{AtomicU32, Ordering};
-use echo_client::{ArrayView, Batch, Value};
+use echo_client::{ArrayView, Batch, SampledBatch, Value};
 use pyo3::prelude::*;
 
 use crate::filling::WriterCell;
@@ -22,6 +22,7 @@ use crate::filling::WriterCell;
 pub(crate) enum Taken {
     Batch(Batch),
     Value(Value),
+    Sampled(SampledBatch),
 }
 
 impl Taken {
@@ -30,6 +31,7 @@ impl Taken {
         match self {
             Self::Batch(batch) => batch.is_elsewhere(),
             Self::Value(value) => value.is_elsewhere(),
+            Self::Sampled(batch) => batch.is_elsewhere(),
         }
     }
 
@@ -38,6 +40,7 @@ impl Taken {
         match self {
             Self::Batch(batch) => batch.is_pinned(),
             Self::Value(value) => value.is_pinned(),
+            Self::Sampled(batch) => batch.is_pinned(),
         }
     }
 
@@ -45,6 +48,7 @@ impl Taken {
     pub(crate) fn samples(&self) -> Option<usize> {
         match self {
             Self::Batch(batch) => Some(batch.len()),
+            Self::Sampled(batch) => Some(batch.len()),
             Self::Value(_) => None,
         }
     }
@@ -54,6 +58,7 @@ impl Taken {
         match self {
             Self::Batch(batch) => batch.array(array),
             Self::Value(value) => value.array(array),
+            Self::Sampled(batch) => batch.array(array),
         }
     }
 
@@ -61,15 +66,17 @@ impl Taken {
     pub(crate) const fn noun(&self) -> &'static str {
         match self {
             Self::Batch(_) => "batch",
+            Self::Sampled(_) => "sampled batch",
             Self::Value(_) => "value",
         }
     }
 
-    /// Its number: a batch's in its table, a value's version.
+    /// Its number: a batch's in its table or of its sampler, a value's version.
     pub(crate) const fn number(&self) -> u64 {
         match self {
             Self::Batch(batch) => batch.seq(),
             Self::Value(value) => value.version(),
+            Self::Sampled(batch) => batch.number(),
         }
     }
 }

@@ -3,7 +3,8 @@
 //! Python says what a sample looks like and what is to happen; here is what happens for each sample, batch and value.
 //! Reading order: `connection` (a daemon and its tables), `structure` (the pytree, as steps to its leaves), `leaf` (one
 //! leaf: what may be written into it), `strided` (copying it), `filling`, `claim` and `writer`, then `reader`, `lease`, `shown`
-//! and `batch`; of latest tables `publisher`, `latest` and `value`, which add little to these. `array` is the one door to
+//! and `batch`; of latest tables `publisher`, `latest` and `value`, of replay tables `replay_settings`, `marks`,
+//! `replay_writer`, `replay_claim`, `sampler` and `sampled`, which add little to these. `array` is the one door to
 //! numpy's C interface and `dlpack` that to everybody else's, `pinning` page-locks, `waiting` says how a wait is interrupted,
 //! `failure` how errors look.
 //!
@@ -22,9 +23,15 @@ mod filling;
 mod latest;
 mod leaf;
 mod lease;
+mod marks;
 mod pinning;
 mod publisher;
 mod reader;
+mod replay_claim;
+mod replay_settings;
+mod replay_writer;
+mod sampled;
+mod sampler;
 mod shown;
 mod strided;
 mod structure;
@@ -55,6 +62,14 @@ mod _native {
     use crate::publisher::Publisher;
     #[pymodule_export]
     use crate::reader::Reader;
+    #[pymodule_export]
+    use crate::replay_claim::ReplayClaim;
+    #[pymodule_export]
+    use crate::replay_writer::ReplayWriter;
+    #[pymodule_export]
+    use crate::sampled::SampledBatch;
+    #[pymodule_export]
+    use crate::sampler::Sampler;
     #[pymodule_export]
     use crate::structure::Structure;
     #[pymodule_export]

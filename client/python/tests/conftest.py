@@ -59,6 +59,18 @@ def make_latest(daemon, name, made):
 
 
 @pytest.fixture
+def make_replay(daemon, name, made):
+    """Makes a replay table on a connection of its own."""
+
+    def make_replay(example, max_size=100, **options):
+        table = daemon.connect().create_replay(f"{name}-{len(made)}", example=example, max_size=max_size, **options)
+        made.append(table)
+        return table
+
+    return make_replay
+
+
+@pytest.fixture
 def sample():
     return {
         "obs": np.arange(4, dtype=np.float32),

@@ -282,6 +282,32 @@ live(library)
     assert counted[:2] == ["1", "0"], "while the value was held, and then"
 
 
+def test_what_a_sampler_gathers_into_is_pinned_and_its_batches_say_so(scene, make_replay):
+    scene.put_wheels()
+    scene.table = make_replay({"x": np.zeros(512)})
+    scene.table.writer().append({"x": np.full(512, 7.0)})
+    said = scene.run(
+        """
+reader = table.reader(batch_size=2, prefetch=1, pin=True)
+say(reader.pinned._asdict(), repr(reader))
+batch = reader.next(60)
+given = batch.dlpack()["x"]
+say(given.__dlpack_device__(), repr(given), float(np.from_dlpack(given).sum()))
+library = reader.pinned.library
+del reader, given
+gc.collect()
+live(library)
+del batch
+live(library)
+"""
+    )
+    pinned, shown = said[0]
+    assert pinned["bytes"] == 4 * PAGE and shown.endswith(f"; 16.0 KiB page-locked by {pinned['library']}>")
+    assert said[1] == [[3, 0], "<echod.DLPackArray of sampled batch 1: x float64[512], page-locked>", 7.0 * 1024]
+    counted = re.findall(r" live registrations=(\d+)", scene.text())
+    assert counted[:2] == ["1", "0"], "while the batch was held, and then"
+
+
 def test_a_pickled_reader_pins_where_it_is_attached_again(scene):
     scene.put_wheels()
     again = """

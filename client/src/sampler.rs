@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use echo::replay::settings::Real;
 use echo::ring::buf::Pinned;
 use echo::spec::TableSpec;
-use echo::table::replay::MAX_OUTSTANDING;
+use echo::table::replay::{MAX_OUTSTANDING, MAX_REQUESTS};
 use echo::wire::message::{Answer, Attachment, Call, ItemPriority, MAX_PRIORITIES, Request};
 
 use crate::connection::Connection;
@@ -76,7 +76,10 @@ pub(crate) struct Asking {
     pub(crate) staging: Option<Arc<Staging>>,
     pub(crate) batch: u32,
     prefetch: usize,
+    places: usize,
     state: Mutex<State>,
+    /// Held from a request's number to when it is said: numbers ascend.
+    saying: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -115,16 +118,20 @@ impl Sampler {
         if u64::from(batch) > MAX_OUTSTANDING {
             return Err(Error::BatchTooLarge { batch, most: MAX_OUTSTANDING });
         }
-        let most = (MAX_OUTSTANDING / u64::from(batch)) as usize;
+        let most = ((MAX_OUTSTANDING / u64::from(batch)) as usize).min(MAX_REQUESTS as usize);
         let prefetch = usize::from(options.prefetch.max(1)).min(most);
-        // One more than are on their way: that is with the trainer.
-        let places = prefetch + 1;
+        // One more than are on their way: that is with the trainer. If it lies in the table, it is leased as they are.
+        let places = match options.threads {
+            0 => (prefetch + 1).min(most),
+            _ => prefetch + 1,
+        };
         let staging = match options.threads {
             0 => None,
             _ => Some(Arc::new(Staging::new(member.table(), batch, places)?)),
         };
         let state = State { free: (0..places).rev().collect(), ..State::default() };
-        let asking = Arc::new(Asking { member, staging, batch, prefetch, state: Mutex::new(state) });
+        let (state, saying) = (Mutex::new(state), Mutex::default());
+        let asking = Arc::new(Asking { member, staging, batch, prefetch, places, state, saying });
         let gatherer = match &asking.staging {
             Some(staging) => Some(Gatherer::start(&asking, staging, options.threads)?),
             None => None,
@@ -154,7 +161,8 @@ impl Sampler {
     }
 
     /// The next batch. Waits for it at most so long; what was sampled by then, if anything, is then the batch, and
-    /// [`SampledBatch::short`] says why that is all.
+    /// [`SampledBatch::short`] says why that is all. So it is at once where the table has no room for a whole one: a queue
+    /// that is shorter than a batch.
     ///
     /// # Errors
     /// [`Error::NoSamples`] if nothing was sampled, with the inequality of the rate limiter that says so;
@@ -190,36 +198,45 @@ impl Sampler {
         if self.is_elsewhere() {
             return Err(Error::Forked);
         }
-        let asked = self.asking.ask();
-        if self.gatherer.is_none() {
-            self.asking.take_what_came(|asking, gathered| asking.finish(gathered));
+        loop {
+            let asked = self.asking.ask();
+            if self.gatherer.is_none() {
+                self.asking.take_what_came(|asking, gathered| asking.finish(gathered));
+            }
+            if let Some(gathered) = self.asking.pop() {
+                return self.batch(gathered).map(Some);
+            }
+            self.asking.member.check_told()?;
+            asked?;
+            let state = self.asking.state();
+            if let Some(why) = &state.failed {
+                return Err(Error::Announced(why.clone()));
+            }
+            if !(state.requested.is_empty() && state.gathering == 0 && state.ready.is_empty()) {
+                return Ok(None);
+            }
+            if state.free.is_empty() {
+                return Err(Error::AllHeld { batches: self.asking.places });
+            }
+            // Another thread has taken the last one since we asked.
         }
-        if let Some(gathered) = self.asking.pop() {
-            return self.batch(gathered).map(Some);
-        }
-        self.asking.member.check_told()?;
-        asked?;
-        let state = self.asking.state();
-        if let Some(why) = &state.failed {
-            return Err(Error::Announced(why.clone()));
-        }
-        if state.requested.is_empty() && state.gathering == 0 && state.ready.is_empty() {
-            return Err(Error::AllHeld { batches: self.asking.prefetch + 1 });
-        }
-        Ok(None)
     }
 
     /// The deadline has come: the oldest request is answered with what there is for it.
     fn cut(&self, after: Duration) -> Result<SampledBatch> {
         let member = &self.asking.member;
-        if let Some(number) = self.asking.oldest_request() {
-            member.connection.say(&Request::CutSample { member: member.id, number })?;
-        }
         // What is being gathered, and the answer, come soon.
         let patience = member.connection.timeout();
         let deadline = deadline_in(patience);
+        let mut cut = None;
         loop {
             let signal = member.inbox.observe();
+            // Another one if another thread took what came of the first.
+            let oldest = self.asking.oldest_request().filter(|_| !self.asking.is_gathering());
+            if let Some(number) = oldest.filter(|&number| cut != Some(number)) {
+                member.connection.say(&Request::CutSample { member: member.id, number })?;
+                cut = Some(number);
+            }
             match self.look() {
                 Ok(Some(batch)) => return Ok(batch),
                 Ok(None) => {}
@@ -341,6 +358,14 @@ impl fmt::Debug for Sampler {
     }
 }
 
+impl State {
+    /// The place of a request, which is none any more.
+    fn requested(&mut self, number: u64) -> Option<usize> {
+        let at = self.requested.iter().position(|&(requested, _)| requested == number)?;
+        self.requested.remove(at).map(|(_, place)| place)
+    }
+}
+
 impl Asking {
     fn state(&self) -> MutexGuard<'_, State> {
         // What is behind the lock is changed by single calls that do not panic.
@@ -350,6 +375,7 @@ impl Asking {
     /// Makes the requests for whose answers there is a place.
     pub(crate) fn ask(&self) -> Result<()> {
         loop {
+            let _alone = self.saying.lock().unwrap_or_else(PoisonError::into_inner);
             let number = {
                 let mut state = self.state();
                 let on_their_way = state.requested.len() + state.gathering + state.ready.len();
@@ -370,16 +396,16 @@ impl Asking {
     }
 
     fn take_back(&self, number: u64) {
-        if let Some(place) = self.requested(number) {
-            self.state().free.push(place);
+        let mut state = self.state();
+        if let Some(place) = state.requested(number) {
+            state.free.push(place);
         }
     }
 
-    /// The place of a request, which is none any more.
-    fn requested(&self, number: u64) -> Option<usize> {
-        let mut state = self.state();
-        let at = state.requested.iter().position(|&(requested, _)| requested == number)?;
-        state.requested.remove(at).map(|(_, place)| place)
+    /// Whether something comes without being waited for.
+    fn is_gathering(&self) -> bool {
+        let state = self.state();
+        state.gathering > 0 || !state.ready.is_empty()
     }
 
     fn oldest_request(&self) -> Option<u64> {
@@ -398,8 +424,13 @@ impl Asking {
                     Some(format!("answer {} names no samples of this table", sampled.number));
                 continue;
             }
-            if let Some(place) = self.requested(sampled.number) {
-                self.state().gathering += 1;
+            let place = {
+                let mut state = self.state();
+                let place = state.requested(sampled.number);
+                state.gathering += usize::from(place.is_some());
+                place
+            };
+            if let Some(place) = place {
                 turn(self, Gathered { place, sampled });
             }
         }

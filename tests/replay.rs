@@ -324,6 +324,97 @@ fn batches_that_are_held_hold_no_worker_back_and_all_of_them_are_an_error() {
 }
 
 #[test]
+fn threads_share_a_sampler_and_drop_its_batches_where_they_like() {
+    let daemon = Daemon::start();
+    let client = daemon.client();
+    table(&client, ReplaySpec::new(100, 1));
+    let mut writer = client.attach_replay_writer("r", None).unwrap();
+    for id in 0..100 {
+        append(&mut writer, id, Mark::default());
+    }
+    for threads in [0, 2] {
+        let options = SamplerOptions { batch: Some(1), threads, prefetch: 600, ..Default::default() };
+        let sampler = client.attach_sampler("r", None, options).unwrap();
+        let (send, receive) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| receive.into_iter().for_each(drop));
+            for _ in 0..3 {
+                let (sampler, send) = (&sampler, send.clone());
+                scope.spawn(move || {
+                    for _ in 0..1000 {
+                        send.send(sampler.next_batch(LONG).unwrap()).unwrap();
+                    }
+                });
+            }
+            drop(send);
+        });
+        // One who has taken what another waits for leaves it its place.
+        let options = SamplerOptions { prefetch: 1, ..options };
+        let sampler = client.attach_sampler("r", None, options).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        drop(sampler.next_batch(LONG).unwrap());
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn the_largest_batch_is_leased_once_and_not_twice() {
+    let daemon = Daemon::start();
+    let client = daemon.client();
+    table(&client, ReplaySpec::new(100, 1));
+    let mut writer = client.attach_replay_writer("r", None).unwrap();
+    append(&mut writer, 0, Mark::default());
+    for threads in [0, 1] {
+        let sampler = sampler(&client, 8192, threads);
+        let batch = sampler.next_batch(LONG).unwrap();
+        assert_eq!(batch.len(), 8192);
+        if threads == 0 {
+            assert!(matches!(sampler.next_batch(LONG), Err(Error::AllHeld { batches: 1 })));
+        }
+        drop(batch);
+        assert_eq!(sampler.next_batch(LONG).unwrap().len(), 8192);
+    }
+    let too_many = SamplerOptions { batch: Some(8193), ..Default::default() };
+    let refused = client.attach_sampler("r", None, too_many);
+    assert!(matches!(refused, Err(Error::BatchTooLarge { batch: 8193, most: 8192 })), "{refused:?}");
+}
+
+#[test]
+fn a_queue_shorter_than_a_batch_gives_what_it_has_room_for() {
+    let daemon = Daemon::start();
+    let client = daemon.client();
+    let mut settings = ReplaySpec::new(20, 500);
+    (settings.sampler, settings.remover) = (Selector::Fifo, Selector::Fifo);
+    (settings.max_times_sampled, settings.limiter) = (1, RateLimiter::Queue(20));
+    table(&client, settings);
+    let mut writer = client.attach_replay_writer("r", None).unwrap();
+    let canceller = writer.canceller();
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let mut ids = 0_u64..;
+            ids.find_map(|id| writer.append(&[&id.to_le_bytes(), &[id as u8; 32]], Mark::default()).err())
+        });
+        let sampler = sampler(&client, 500, 1);
+        let mut next = 0;
+        while next < 900 {
+            let batch = sampler.next_batch(LONG).unwrap();
+            assert!(batch.keys().eq(next..next + batch.len() as u64));
+            next += batch.len() as u64;
+            let short = batch.short().expect("there is never room for 500");
+            assert!(short.contains("the table has no room for more than"), "{short}");
+        }
+        canceller.cancel();
+        assert!(matches!(writing.join().unwrap(), Some(Error::Cancelled)));
+    });
+}
+
+#[test]
 fn a_reset_empties_the_table_and_a_table_is_what_it_is() {
     let daemon = Daemon::start();
     let client = daemon.client();

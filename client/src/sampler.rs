@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use echo::replay::settings::Real;
 use echo::ring::buf::Pinned;
 use echo::spec::TableSpec;
-use echo::table::replay::MAX_OUTSTANDING;
+use echo::table::replay::{MAX_OUTSTANDING, MAX_REQUESTS};
 use echo::wire::message::{Answer, Attachment, Call, ItemPriority, MAX_PRIORITIES, Request};
 
 use crate::connection::Connection;
@@ -76,7 +76,10 @@ pub(crate) struct Asking {
     pub(crate) staging: Option<Arc<Staging>>,
     pub(crate) batch: u32,
     prefetch: usize,
+    places: usize,
     state: Mutex<State>,
+    /// Held from a request's number to when it is said: numbers ascend.
+    saying: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -115,16 +118,20 @@ impl Sampler {
         if u64::from(batch) > MAX_OUTSTANDING {
             return Err(Error::BatchTooLarge { batch, most: MAX_OUTSTANDING });
         }
-        let most = (MAX_OUTSTANDING / u64::from(batch)) as usize;
+        let most = ((MAX_OUTSTANDING / u64::from(batch)) as usize).min(MAX_REQUESTS as usize);
         let prefetch = usize::from(options.prefetch.max(1)).min(most);
-        // One more than are on their way: that is with the trainer.
-        let places = prefetch + 1;
+        // One more than are on their way: that is with the trainer. If it lies in the table, it is leased as they are.
+        let places = match options.threads {
+            0 => (prefetch + 1).min(most),
+            _ => prefetch + 1,
+        };
         let staging = match options.threads {
             0 => None,
             _ => Some(Arc::new(Staging::new(member.table(), batch, places)?)),
         };
         let state = State { free: (0..places).rev().collect(), ..State::default() };
-        let asking = Arc::new(Asking { member, staging, batch, prefetch, state: Mutex::new(state) });
+        let (state, saying) = (Mutex::new(state), Mutex::default());
+        let asking = Arc::new(Asking { member, staging, batch, prefetch, places, state, saying });
         let gatherer = match &asking.staging {
             Some(staging) => Some(Gatherer::start(&asking, staging, options.threads)?),
             None => None,
@@ -159,7 +166,8 @@ impl Sampler {
     }
 
     /// The next batch. Waits for it at most so long; what was sampled by then, if anything, is then the batch, and
-    /// [`SampledBatch::short`] says why that is all.
+    /// [`SampledBatch::short`] says why that is all. So it is at once where the table has no room for a whole one: a queue
+    /// that is shorter than a batch.
     ///
     /// # Errors
     /// [`Error::NoSamples`] if nothing was sampled, with the inequality of the rate limiter that says so;
@@ -168,14 +176,24 @@ impl Sampler {
         if let Some(batch) = self.wait_batch(timeout)? {
             return Ok(batch);
         }
-        self.cut()?;
         // What is being gathered, and the answer, come soon.
         let patience = self.asking.member.connection.timeout();
-        match self.wait_for(patience, false) {
-            Ok(Some(batch)) => Ok(batch),
-            Ok(None) => Err(Error::TimedOut { what: "the answer of echod", after: patience }),
-            Err(Error::NoSamples { why, .. }) => Err(Error::NoSamples { after: timeout, why }),
-            Err(error) => Err(error),
+        let (inbox, deadline) = (&self.asking.member.inbox, deadline_in(patience));
+        let mut cut = None;
+        loop {
+            let signal = inbox.observe();
+            // Another one if another thread took what came of the first.
+            cut = self.cut_oldest(cut)?;
+            match self.look() {
+                Ok(Some(batch)) => return Ok(batch),
+                Ok(None) => {}
+                Err(Error::NoSamples { why, .. }) => return Err(Error::NoSamples { after: timeout, why }),
+                Err(error) => return Err(error),
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::TimedOut { what: "the answer of echod", after: patience });
+            }
+            wait(&[inbox.signal_word(signal)], self.poll, deadline);
         }
     }
 
@@ -185,7 +203,21 @@ impl Sampler {
     /// # Errors
     /// As [`Sampler::next_batch`]; [`Error::NoSamples`] only for a request that was cut.
     pub fn wait_batch(&self, timeout: Duration) -> Result<Option<SampledBatch>> {
-        self.wait_for(timeout, true)
+        let (inbox, deadline) = (&self.asking.member.inbox, deadline_in(timeout));
+        loop {
+            // Loaded before the look: see `inbox`.
+            let signal = inbox.observe();
+            if let Some(batch) = self.look()? {
+                return Ok(Some(batch));
+            }
+            if inbox.take_cancelled() {
+                return Err(Error::Cancelled);
+            }
+            if Instant::now() >= deadline {
+                return Ok(None);
+            }
+            wait(&[inbox.signal_word(signal)], self.poll, deadline);
+        }
     }
 
     /// Has the oldest request answered with what there is for it: the next batch is then that, or [`Error::NoSamples`].
@@ -193,10 +225,19 @@ impl Sampler {
     /// # Errors
     /// If the daemon cannot be told.
     pub fn cut(&self) -> Result<()> {
+        self.cut_oldest(None).map(drop)
+    }
+
+    /// Cuts the oldest request, unless that was cut already or something comes anyway. The one that is cut.
+    fn cut_oldest(&self, cut: Option<u64>) -> Result<Option<u64>> {
         let member = &self.asking.member;
-        match self.asking.oldest_request() {
-            Some(number) => member.connection.say(&Request::CutSample { member: member.id, number }),
-            None => Ok(()),
+        let oldest = self.asking.oldest_request().filter(|_| !self.asking.is_gathering());
+        match oldest.filter(|&number| cut != Some(number)) {
+            Some(number) => {
+                member.connection.say(&Request::CutSample { member: member.id, number })?;
+                Ok(Some(number))
+            }
+            None => Ok(cut),
         }
     }
 
@@ -213,40 +254,27 @@ impl Sampler {
         if self.is_elsewhere() {
             return Err(Error::Forked);
         }
-        let asked = self.asking.ask();
-        if self.gatherer.is_none() {
-            self.asking.take_what_came(|asking, gathered| asking.finish(gathered));
-        }
-        if let Some(gathered) = self.asking.pop() {
-            return self.batch(gathered).map(Some);
-        }
-        self.asking.member.check_told()?;
-        asked?;
-        let state = self.asking.state();
-        if let Some(why) = &state.failed {
-            return Err(Error::Announced(why.clone()));
-        }
-        if state.requested.is_empty() && state.gathering == 0 && state.ready.is_empty() {
-            return Err(Error::AllHeld { batches: self.asking.prefetch + 1 });
-        }
-        Ok(None)
-    }
-
-    fn wait_for(&self, timeout: Duration, cancellable: bool) -> Result<Option<SampledBatch>> {
-        let (inbox, deadline) = (&self.asking.member.inbox, deadline_in(timeout));
         loop {
-            // Loaded before the look: see `inbox`.
-            let signal = inbox.observe();
-            if let Some(batch) = self.look()? {
-                return Ok(Some(batch));
+            let asked = self.asking.ask();
+            if self.gatherer.is_none() {
+                self.asking.take_what_came(|asking, gathered| asking.finish(gathered));
             }
-            if cancellable && inbox.take_cancelled() {
-                return Err(Error::Cancelled);
+            if let Some(gathered) = self.asking.pop() {
+                return self.batch(gathered).map(Some);
             }
-            if Instant::now() >= deadline {
+            self.asking.member.check_told()?;
+            asked?;
+            let state = self.asking.state();
+            if let Some(why) = &state.failed {
+                return Err(Error::Announced(why.clone()));
+            }
+            if !(state.requested.is_empty() && state.gathering == 0 && state.ready.is_empty()) {
                 return Ok(None);
             }
-            wait(&[inbox.signal_word(signal)], self.poll, deadline);
+            if state.free.is_empty() {
+                return Err(Error::AllHeld { batches: self.asking.places });
+            }
+            // Another thread has taken the last one since we asked.
         }
     }
 
@@ -360,7 +388,7 @@ impl fmt::Debug for Sampler {
 
 impl State {
     /// The place of a request, which is none any more.
-    fn answered(&mut self, number: u64) -> Option<usize> {
+    fn requested(&mut self, number: u64) -> Option<usize> {
         let at = self.requested.iter().position(|&(requested, _)| requested == number)?;
         self.requested.remove(at).map(|(_, place)| place)
     }
@@ -385,6 +413,7 @@ impl Asking {
 
     fn ask_by(&self, say: impl Fn(&Request) -> Result<bool>) -> Result<()> {
         loop {
+            let _alone = self.saying.lock().unwrap_or_else(PoisonError::into_inner);
             let number = {
                 let mut state = self.state();
                 let on_their_way = state.requested.len() + state.gathering + state.ready.len();
@@ -413,7 +442,7 @@ impl Asking {
 
     fn take_back(&self, number: u64) {
         let mut state = self.state();
-        if let Some(place) = state.answered(number) {
+        if let Some(place) = state.requested(number) {
             state.free.push(place);
         }
     }
@@ -421,10 +450,16 @@ impl Asking {
     /// A request is answered, and its batch is on its way through the gathering threads. Its place, if it was made.
     fn begin_gathering(&self, number: u64) -> Option<usize> {
         let mut state = self.state();
-        let place = state.answered(number)?;
+        let place = state.requested(number)?;
         // In one step: a batch that is on its way is never nowhere.
         state.gathering += 1;
         Some(place)
+    }
+
+    /// Whether something comes without being waited for.
+    fn is_gathering(&self) -> bool {
+        let state = self.state();
+        state.gathering > 0 || !state.ready.is_empty()
     }
 
     fn oldest_request(&self) -> Option<u64> {

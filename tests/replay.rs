@@ -335,7 +335,8 @@ fn threads_share_a_sampler_and_drop_its_batches_where_they_like() {
     for threads in [0, 2] {
         let options = SamplerOptions { batch: Some(1), threads, prefetch: 600, ..Default::default() };
         let sampler = client.attach_sampler("r", None, options).unwrap();
-        let (send, receive) = std::sync::mpsc::channel();
+        // Fewer than there are places: it is no error of theirs that the one who drops is slow.
+        let (send, receive) = std::sync::mpsc::sync_channel(100);
         std::thread::scope(|scope| {
             scope.spawn(|| receive.into_iter().for_each(drop));
             for _ in 0..3 {

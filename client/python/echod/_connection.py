@@ -158,7 +158,6 @@ class Connection:
         replay: dict[str, Any] | None = None,
     ) -> Table:
         leaves, treespec = _tree.spec(example)
-        arrays = [(leaf.name, leaf.dtype, list(leaf.shape)) for leaf in leaves]
         rules = None if access is None else _rules(access)
         sizes = {"batch_size": batch_size, "capacity": capacity, "max_capacity": max_capacity} if replay is None else {}
         for what, size in sizes.items():
@@ -167,7 +166,7 @@ class Connection:
                 raise InvalidSpecError(f"{what} is {size}, and must be 1 to {(1 << 32) - 1}", kind="invalid_spec")
         with _progress.shown(f"table {name!r}") if progress is True else contextlib.nullcontext(progress or None) as told:
             self._client.create_table(
-                name, arrays, batch_size, capacity, max_capacity, pin, huge_pages, rules, told, kind, replay
+                name, _arrays(leaves), batch_size, capacity, max_capacity, pin, huge_pages, rules, told, kind, replay
             )
         return _class_of(kind)(self, name, leaves, batch_size, capacity, treespec, kind)
 
@@ -202,6 +201,10 @@ class Connection:
         elif self._client.gone is not None:
             state = f", gone: {self._client.gone}"
         return f"<echod.Connection to {self.path}: client {self._client.id}, {self._name!r}{state}>"
+
+
+def _arrays(leaves: Sequence[Leaf]) -> list[tuple[str, str, list[int]]]:
+    return [(leaf.name, leaf.dtype, list(leaf.shape)) for leaf in leaves]
 
 
 def _rules(access: Sequence[str]) -> list[str]:
@@ -244,6 +247,9 @@ class Table:
 
     One of `kind` "queue" has `writer` and `reader`, and one of kind "latest" has `publisher` and `latest`; one of kind "replay"
     is a `ReplayTable`.
+
+    If it was dropped and made anew with another spec meanwhile, `writer` and `reader` raise `SpecMismatchError`, whose message
+    shows what differs: ask the connection for the table again.
     """
 
     def __init__(
@@ -263,6 +269,7 @@ class Table:
         self.capacity = capacity
         self.kind = kind
         self._treespec = treespec
+        self._arrays = _arrays(self.leaves)
         names = [leaf.name for leaf in self.leaves]
         self._structure = None if treespec is None else _tree.structure(treespec, names)
 

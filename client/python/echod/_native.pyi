@@ -87,7 +87,12 @@ class Client:
 
 class Writer:
     def __new__(
-        cls, client: Client, table: str, structure: Structure | None = None, timeout: float | None = None
+        cls,
+        client: Client,
+        table: str,
+        structure: Structure | None = None,
+        timeout: float | None = None,
+        arrays: Sequence[tuple[str, str, Sequence[int]]] | None = None,
     ) -> Self: ...
     def append(self, sample: Any, *, timeout: float | None = None, _token: Token | None = None) -> None: ...
     def append_many(self, samples: Any, *, timeout: float | None = None, _token: Token | None = None) -> None: ...
@@ -156,6 +161,8 @@ class Reader:
         poll: float,
         copy: bool,
         patience: float | None,
+        arrays: Sequence[tuple[str, str, Sequence[int]]] | None = None,
+        batch_size: int | None = None,
     ) -> Self: ...
     def next(self, timeout: float | None = None, *, _token: Token | None = None) -> Batch: ...
     def try_next(self) -> Batch | None: ...

@@ -42,7 +42,9 @@ class Reader(_native.Reader):
     ) -> Reader:
         structure = table._structure_of(example)
         client = table.connection._client
-        reader = super().__new__(cls, client, table.name, structure, prefetch, bool(pin), poll, copy, patience)
+        reader = super().__new__(
+            cls, client, table.name, structure, prefetch, bool(pin), poll, copy, patience, table._arrays, table.batch_size
+        )
         reader.table = table
         reader._options = {
             "prefetch": prefetch, "pin": pin, "poll": poll, "copy": copy, "patience": patience, "example": example,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use echo_client::message::{MemberRow, TableDetails, Wait};
+use echo_client::message::{MemberRow, Refusal, RefusalKind, TableDetails, Wait};
 use echo_client::{
     AccessList, ArraySpec, Client as Inner, ConnectOptions, DType, HugePages, LatestOptions, Pin,
     ReaderOptions, Rule, SamplerOptions, TableKind, TableSpec,
@@ -23,6 +23,9 @@ use crate::sampler::Sampler;
 use crate::structure::Structure;
 use crate::waiting::{ask, duration, interruptible_telling};
 use crate::writer::Writer;
+
+/// An array as Python says it: its name, its dtype's, and the shape of one sample's.
+pub(crate) type Described = (String, String, Vec<u64>);
 
 /// A connection. `echod.Connection` is what people use.
 #[pyclass(frozen, module = "echod._native")]
@@ -82,7 +85,7 @@ impl Client {
         &self,
         py: Python<'_>,
         name: String,
-        arrays: Vec<(String, String, Vec<u64>)>,
+        arrays: Vec<Described>,
         batch_size: u32,
         capacity: u32,
         max_capacity: Option<u32>,
@@ -93,13 +96,7 @@ impl Client {
         kind: &str,
         replay: Option<Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
-        let array = |(path, dtype, shape): (String, String, Vec<u64>)| {
-            let dtype = DType::from_name(&dtype).ok_or_else(|| {
-                PyTypeError::new_err(format!("leaf {path:?} has dtype {dtype}, which a table cannot hold"))
-            })?;
-            Ok(ArraySpec::new(path, dtype, shape))
-        };
-        let arrays = arrays.into_iter().map(array).collect::<PyResult<_>>()?;
+        let arrays = specs(arrays)?;
         let kind = TableKind::ALL
             .into_iter()
             .find(|known| known.name() == kind)
@@ -208,20 +205,22 @@ impl Client {
 }
 
 impl Client {
-    /// A writer of a table.
+    /// A writer of a table. If `arrays` is given the table's must be these: it may have been made anew since they were known.
     pub(crate) fn writer(
         &self,
         py: Python<'_>,
         table: String,
         structure: Option<Py<Structure>>,
         timeout: Option<f64>,
+        arrays: Option<Vec<Described>>,
     ) -> PyResult<Writer> {
-        let inner = self.inner.clone();
-        let writer = ask(py, move || inner.attach_writer(&table, None))?;
+        let (inner, arrays) = (self.inner.clone(), arrays.map(specs).transpose()?);
+        let writer = ask(py, move || inner.attach_writer(&table, arrays.as_deref()))?;
         Writer::new(py, writer, structure, timeout.or(Some(self.timeout.as_secs_f64())))
     }
 
-    /// A reader of a table.
+    /// A reader of a table. If `arrays` and `batch_size` are given the table's must be these, as for a writer.
+    #[expect(clippy::too_many_arguments, reason = "what a reader is; called once")]
     pub(crate) fn reader(
         &self,
         py: Python<'_>,
@@ -230,9 +229,19 @@ impl Client {
         options: ReaderOptions,
         copy: bool,
         patience: Option<f64>,
+        arrays: Option<Vec<Described>>,
+        batch_size: Option<u32>,
     ) -> PyResult<Reader> {
-        let inner = self.inner.clone();
-        let reader = ask(py, move || inner.attach_reader(&table, None, options))?;
+        let (inner, arrays) = (self.inner.clone(), arrays.map(specs).transpose()?);
+        let reader = ask(py, move || inner.attach_reader(&table, arrays.as_deref(), options))?;
+        let (name, has) = (&reader.spec().name, reader.spec().batch_size);
+        if let Some(asked) = batch_size.filter(|&asked| asked != has) {
+            let message = format!(
+                "table {name:?} is another one (-: the table, +: asked for):\n- batch_size {has}\n+ batch_size {asked}"
+            );
+            let refusal = Refusal { kind: RefusalKind::SpecMismatch, message };
+            return Err(failure::of(py, echo_client::Error::Refused(refusal)));
+        }
         Reader::new(py, reader, structure, copy, patience)
     }
 
@@ -292,6 +301,17 @@ impl Client {
         let sampler = ask(py, move || inner.attach_sampler(&table, None, options))?;
         Sampler::new(py, sampler, structure, copy, patience, self.timeout)
     }
+}
+
+/// As the client takes them.
+fn specs(arrays: Vec<Described>) -> PyResult<Vec<ArraySpec>> {
+    let array = |(path, dtype, shape): Described| {
+        let dtype = DType::from_name(&dtype).ok_or_else(|| {
+            PyTypeError::new_err(format!("leaf {path:?} has dtype {dtype}, which a table cannot hold"))
+        })?;
+        Ok(ArraySpec::new(path, dtype, shape))
+    };
+    arrays.into_iter().map(array).collect()
 }
 
 /// `writer worker (pid 41) waits for room (for 1.5 s): held by trainer (pid 42): reads batch 0 (for 2.0 s)`

@@ -20,7 +20,7 @@ use pyo3::exceptions::{PyStopIteration, PyValueError};
 use pyo3::prelude::*;
 
 use crate::batch::Batch;
-use crate::connection::Client;
+use crate::connection::{Client, Described};
 use crate::failure;
 use crate::filling::derived;
 use crate::leaf::Leaves;
@@ -209,7 +209,7 @@ impl Reader {
 impl Reader {
     #[new]
     #[expect(clippy::too_many_arguments, reason = "what a reader is; named in Python")]
-    #[pyo3(signature = (client, table, structure, prefetch, registrable, poll, copy, patience))]
+    #[pyo3(signature = (client, table, structure, prefetch, registrable, poll, copy, patience, arrays=None, batch_size=None))]
     fn attach(
         py: Python<'_>,
         client: &Bound<'_, Client>,
@@ -220,6 +220,8 @@ impl Reader {
         poll: f64,
         copy: bool,
         patience: Option<f64>,
+        arrays: Option<Vec<Described>>,
+        batch_size: Option<u32>,
     ) -> PyResult<Self> {
         let poll = duration(Some(poll))?.unwrap_or(Duration::MAX);
         let valid = u16::try_from(prefetch).ok().filter(|prefetch| (1..=MAX_PREFETCH).contains(prefetch));
@@ -227,7 +229,7 @@ impl Reader {
             PyValueError::new_err(format!("prefetch is {prefetch}, it must be 1 to {MAX_PREFETCH}"))
         })?;
         let options = ReaderOptions { prefetch, poll, registrable };
-        client.get().reader(py, table, structure, options, copy, patience)
+        client.get().reader(py, table, structure, options, copy, patience, arrays, batch_size)
     }
 
     /// The next batch. Waits for it, for ever unless `timeout` says how many seconds.

@@ -5,7 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::claim::Claim;
-use crate::connection::Client;
+use crate::connection::{Client, Described};
 use crate::filling::Filling;
 use crate::structure::Structure;
 use crate::waiting::Token;
@@ -30,15 +30,16 @@ impl Writer {
 #[pymethods]
 impl Writer {
     #[new]
-    #[pyo3(signature = (client, table, structure=None, timeout=None))]
+    #[pyo3(signature = (client, table, structure=None, timeout=None, arrays=None))]
     fn attach(
         py: Python<'_>,
         client: &Bound<'_, Client>,
         table: String,
         structure: Option<Py<Structure>>,
         timeout: Option<f64>,
+        arrays: Option<Vec<Described>>,
     ) -> PyResult<Self> {
-        client.get().writer(py, table, structure, timeout)
+        client.get().writer(py, table, structure, timeout, arrays)
     }
 
     /// Writes one sample: a pytree with the table's leaves. Waits for room if there is none.

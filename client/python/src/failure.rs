@@ -35,7 +35,11 @@ pub(crate) fn forked(py: Python<'_>) -> PyErr {
 /// What the client says, as an exception.
 pub(crate) fn of(py: Python<'_>, error: Error) -> PyErr {
     let mut message = error.to_string();
-    let mut source = error.source();
+    let mut source = match &error {
+        // Its message has its cause's.
+        Error::Partly { source, .. } => source.source(),
+        _ => error.source(),
+    };
     while let Some(cause) = source {
         message += &format!(": {cause}");
         source = cause.source();

@@ -50,7 +50,8 @@ impl Room {
                 many.then_some(samples as isize).into_iter().chain(leaf.dims.iter().copied()).collect();
             let (descr, start) = (leaf.descr.bind(py), std::ptr::with_exposed_provenance_mut(address));
             // SAFETY: so many elements of the writable mapping, which `hold` keeps; arrays begin on pages and slots
-            // are whole elements. The claim is ours alone until it ends, and then the arrays are made read-only.
+            // are whole elements. No other process writes them until the claim ends. Then these arrays are made read-only,
+            // but views of them are not: who writes through one spoils samples, and no memory but the table's.
             let array = unsafe { array::over(&hold, descr, &mut dims, start, true) }?;
             room.arrays.push(array.unbind());
         }
@@ -131,14 +132,16 @@ impl Claim {
 
 #[pymethods]
 impl Claim {
-    /// The pytree of writable arrays over the room.
+    /// The pytree of arrays over the room, writable until the claim ends. Of their views see `commit`.
     #[getter]
     fn data(&self, py: Python<'_>) -> Py<PyAny> {
         self.room.data.clone_ref(py)
     }
 
-    /// Commits the samples. When this returns they will be delivered, whatever dies afterwards. Do not keep views of the
-    /// arrays beyond it: the room is no longer yours.
+    /// Commits the samples. When this returns they will be delivered, whatever dies afterwards.
+    ///
+    /// The arrays in `data` are read-only from then on. Views of them (slices, tensors) cannot be made so: write through none
+    /// of them after it, since the room is no longer yours, and a batch that is being read would change.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         self.room.commit(py).map(drop)
     }

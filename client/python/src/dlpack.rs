@@ -110,7 +110,12 @@ impl DLPackArray {
     }
 
     /// The tensor on that device, and what it needs beside itself. Its pointers to lengths are set where it comes to lie.
-    fn tensor(&self, device: (i32, i32), copy: bool) -> (Tensor, [i64; 2 * (MAX_RANK + 1)], Keeps) {
+    fn tensor(
+        &self,
+        py: Python<'_>,
+        device: (i32, i32),
+        copy: bool,
+    ) -> (Tensor, [i64; 2 * (MAX_RANK + 1)], Keeps) {
         let (taken, leaf) = (&self.viewing.lease().taken, &self.leaves.all[self.leaf]);
         let bytes = taken.array(self.leaf).bytes();
         let mut lengths = [0; 2 * (MAX_RANK + 1)];
@@ -127,12 +132,17 @@ impl DLPackArray {
             stride *= lengths[i].max(1);
         }
         let (start, keeps) = if copy {
-            let mut own = vec![0_u128; bytes.len().div_ceil(size_of::<u128>())];
-            let start = own.as_mut_ptr().cast::<u8>();
-            // SAFETY: `bytes.len()` bytes of what was taken, which nobody writes while it is viewed, into as many or a few more
-            // that were allocated just now.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
-            (start, Keeps::Copy(own))
+            // Without the interpreter's lock, as every copy that may be large.
+            let mut own = py.detach(|| {
+                let mut own = vec![0_u128; bytes.len().div_ceil(size_of::<u128>())];
+                // SAFETY: `bytes.len()` bytes of what was taken, which nobody writes while it is viewed, into as many or a few
+                // more that were allocated just now.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), own.as_mut_ptr().cast::<u8>(), bytes.len())
+                };
+                own
+            });
+            (own.as_mut_ptr().cast::<u8>(), Keeps::Copy(own))
         } else {
             (bytes.as_ptr().cast_mut(), Keeps::Taken(self.viewing.clone()))
         };
@@ -182,7 +192,7 @@ impl DLPackArray {
                 format!("it lies in the memory of the CPU, and is wanted on DLPack device {}", device.0);
             return Err(PyBufferError::new_err(message));
         }
-        let (tensor, lengths, keeps) = self.tensor(device, copy);
+        let (tensor, lengths, keeps) = self.tensor(py, device, copy);
         let rank = tensor.rank as usize;
         if max_version.is_some_and(|(major, _)| major >= VERSION.major) {
             let managed = ManagedVersioned {

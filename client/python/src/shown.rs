@@ -141,6 +141,14 @@ impl Shown {
 
     /// Gives it back, now or once the event has happened.
     pub(crate) fn release(&self, py: Python<'_>, after: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+        // Asked before anything is taken: whatever this raises, nothing has been given back.
+        if let Some(event) = &after
+            && !event.hasattr("query")?
+        {
+            return Err(PyTypeError::new_err(
+                "after= wants an event with a query(), such as torch.cuda.Event",
+            ));
+        }
         let taken = {
             let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
             match lease.as_ref().map(|lease| (lease.taken.is_elsewhere(), lease.views())) {
@@ -165,17 +173,13 @@ impl Shown {
             }
         };
         let (Some(event), Some(lease)) = (after, lease) else { return Ok(()) };
-        if !event.hasattr("query")? {
-            self.lease.lock().unwrap_or_else(PoisonError::into_inner).replace(lease);
-            return Err(PyTypeError::new_err(
-                "after= wants an event with a query(), such as torch.cuda.Event",
-            ));
-        }
         self.pending.get().add(event.unbind(), lease);
-        if self.pending.get().poll(py)? > 0 {
+        let asked = self.pending.get().poll(py);
+        // Also where a query failed: others are asked again, and so is this one.
+        if !self.pending.get().is_empty() {
             py.import("echod._releaser")?.getattr("watch")?.call1((&self.pending,))?;
         }
-        Ok(())
+        asked.map(drop)
     }
 
     /// Whether it was given back.

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use echo::ids::{BlockIndex, BlockSeq, LeaseToken};
+use echo::ids::BlockIndex;
 use echo::spec::{ArraySpec, DType};
+use echo::wire::message::Grant;
 
 use crate::element::Element;
 use crate::reader::Attached;
@@ -16,25 +17,26 @@ use crate::{Error, Result};
 pub struct Batch {
     attached: Arc<Attached>,
     block: BlockIndex,
-    seq: BlockSeq,
     samples: u32,
-    token: LeaseToken,
+    grant: Grant,
+    /// It is another one's to give back.
+    is_put_back: bool,
 }
 
 impl Batch {
-    pub(crate) const fn new(
-        attached: Arc<Attached>,
-        block: BlockIndex,
-        seq: BlockSeq,
-        samples: u32,
-        token: LeaseToken,
-    ) -> Self {
-        Self { attached, block, seq, samples, token }
+    pub(crate) const fn new(attached: Arc<Attached>, block: BlockIndex, samples: u32, grant: Grant) -> Self {
+        Self { attached, block, samples, grant, is_put_back: false }
     }
 
     /// Its number in the table. Ascending within one reader, but for batches that a reader which died held before.
     pub const fn seq(&self) -> u64 {
-        self.seq.0
+        self.grant.seq.0
+    }
+
+    /// Gives it to nobody: it is its reader's next one again, or if that is gone another reader's.
+    pub fn put_back(mut self) {
+        self.is_put_back = true;
+        self.attached.put_back(self.grant);
     }
 
     /// Samples in it: the table's batch size, but for the last ones of a table that has ended.
@@ -92,13 +94,15 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        self.attached.give_back(self.token);
+        if !self.is_put_back {
+            self.attached.give_back(self.grant.token);
+        }
     }
 }
 
 impl fmt::Debug for Batch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch").field("seq", &self.seq.0).field("len", &self.samples).finish_non_exhaustive()
+        f.debug_struct("Batch").field("seq", &self.seq()).field("len", &self.samples).finish_non_exhaustive()
     }
 }
 

@@ -486,7 +486,10 @@ impl Shared {
                 if let Some(inbox) = state.inboxes.get(&member) {
                     inbox.tell(|told| {
                         told.reads = true;
-                        told.grants.extend(grants);
+                        // Those that come to one who has left go to others, once the daemon knows.
+                        if !told.left {
+                            told.grants.extend(grants);
+                        }
                     });
                 }
             }

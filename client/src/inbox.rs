@@ -47,6 +47,10 @@ pub(crate) struct InboxState {
     pub(crate) gone: Option<String>,
     /// It was granted something, so it is a reader's.
     pub(crate) reads: bool,
+    /// A reader's batches that are out.
+    pub(crate) held: Vec<LeaseToken>,
+    /// The reader is gone, and takes no more.
+    pub(crate) left: bool,
     /// Of a sampler: what was sampled for it, and not handed on yet.
     pub(crate) sampled: VecDeque<Sampled>,
     /// Of a sampler: what came of an answer that comes in several messages.

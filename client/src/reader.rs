@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use echo::ids::{BlockIndex, BlockSeq, LeaseToken};
 use echo::ring::ready::{self, Readiness};
 use echo::spec::TableSpec;
-use echo::sync::MAX_WORDS;
-use echo::wire::message::Attachment;
+use echo::sync::{AtomicU64, MAX_WORDS, Ordering};
+use echo::wire::message::{Attachment, Call, Grant};
 
 use crate::batch::Batch;
 use crate::connection::Connection;
@@ -59,7 +59,17 @@ impl Default for ReaderOptions {
 pub struct Reader {
     pub(crate) attached: Arc<Attached>,
     poll: Duration,
-    waits: u64,
+    waits: AtomicU64,
+}
+
+impl Drop for Reader {
+    /// What it was granted and has not handed out goes to others now, and not when the last batch is dropped, with which
+    /// it is detached.
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.attached) > 1 {
+            self.attached.leave();
+        }
+    }
 }
 
 /// What batches keep alive.
@@ -92,7 +102,7 @@ impl Reader {
         let depth = u32::from(options.prefetch).min(table.blocks);
         let member = Member::new(connection, table, attachment, inbox);
         let attached = Attached { member, given_back: Mutex::default(), depth, enough: depth as usize / 2 };
-        Self { attached: Arc::new(attached), poll: options.poll, waits: 0 }
+        Self { attached: Arc::new(attached), poll: options.poll, waits: AtomicU64::new(0) }
     }
 
     /// The table's spec.
@@ -112,8 +122,8 @@ impl Reader {
     }
 
     /// How often [`Reader::next_batch`] found no batch that was complete, and waited.
-    pub const fn waits(&self) -> u64 {
-        self.waits
+    pub fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
     }
 
     /// Ends a wait from another thread.
@@ -127,6 +137,15 @@ impl Reader {
     /// [`Error::Closed`] when the table has ended and there is nothing left, [`Error::TimedOut`], and
     /// [`Error::Gone`] when the daemon is gone and all that it had granted is read.
     pub fn next_batch(&mut self, timeout: Duration) -> Result<Batch> {
+        self.next_batch_shared(timeout)
+    }
+
+    /// As [`Reader::next_batch`], for threads that share the reader: each batch goes to one of them. A wait that is
+    /// cancelled is one of theirs.
+    ///
+    /// # Errors
+    /// As [`Reader::next_batch`].
+    pub fn next_batch_shared(&self, timeout: Duration) -> Result<Batch> {
         let deadline = deadline_in(timeout);
         loop {
             // Loaded before the look: see `inbox`.
@@ -139,7 +158,8 @@ impl Reader {
             if Instant::now() >= deadline {
                 return Err(Error::TimedOut { what: "waiting for a batch", after: timeout });
             }
-            self.waits += 1;
+            // Relaxed: for people who ask what is going on.
+            self.waits.fetch_add(1, Ordering::Relaxed);
             match look {
                 Look::Filling(block, word) => {
                     wait(&[self.attached.state_word(block, word), signal], self.poll, deadline);
@@ -154,6 +174,14 @@ impl Reader {
     /// # Errors
     /// As [`Reader::next_batch`].
     pub fn try_next_batch(&mut self) -> Result<Option<Batch>> {
+        self.try_next_batch_shared()
+    }
+
+    /// As [`Reader::try_next_batch`], for threads that share the reader.
+    ///
+    /// # Errors
+    /// As [`Reader::next_batch`].
+    pub fn try_next_batch_shared(&self) -> Result<Option<Batch>> {
         match self.attached.look()? {
             Look::Batch(batch) => Ok(Some(batch)),
             Look::Filling(..) | Look::Nothing => self.attached.before_waiting().map(|()| None),
@@ -222,10 +250,11 @@ impl Attached {
         match self.first(&mut told)? {
             None => Ok(Look::Nothing),
             Some((block, _, Readiness::Filling(word))) => Ok(Look::Filling(block, word)),
-            Some((block, seq, Readiness::Complete(samples))) => {
-                let token = told.grants.pop_front().expect("looked at just now").token;
+            Some((block, _, Readiness::Complete(samples))) => {
+                let grant = told.grants.pop_front().expect("looked at just now");
+                told.held.push(grant.token);
                 drop(told);
-                Ok(Look::Batch(Batch::new(self.clone(), block, seq, samples, token)))
+                Ok(Look::Batch(Batch::new(self.clone(), block, samples, grant)))
             }
             Some((_, _, Readiness::Lost)) => unreachable!("`first` passes over lost grants"),
         }
@@ -286,8 +315,49 @@ impl Attached {
         if self.is_elsewhere() {
             return;
         }
-        self.member.inbox.state().returned.push(token);
+        {
+            let mut told = self.member.inbox.state();
+            told.held.retain(|&held| held != token);
+            told.returned.push(token);
+        }
         self.flush(if self.is_quick() { self.enough } else { 1 });
+    }
+
+    /// A batch was not read after all.
+    pub(crate) fn put_back(&self, grant: Grant) {
+        if self.is_elsewhere() {
+            return;
+        }
+        let mut left = false;
+        self.member.inbox.tell(|told| {
+            told.held.retain(|&held| held != grant.token);
+            left = told.left;
+            if !left {
+                let place = told.grants.partition_point(|other| other.number < grant.number);
+                told.grants.insert(place, grant);
+            }
+        });
+        if left {
+            self.leave();
+        }
+    }
+
+    /// Takes no more batches. Those that are out are given back as before.
+    fn leave(&self) {
+        if self.is_elsewhere() {
+            return;
+        }
+        let Member { connection, id, inbox, .. } = &self.member;
+        let (returned, keeps) = {
+            let mut told = inbox.state();
+            told.left = true;
+            told.grants.clear();
+            (std::mem::take(&mut told.returned), told.held.clone())
+        };
+        // Before the other message, by which others would get them once more. A daemon that cannot be told is gone.
+        if connection.release(*id, returned).is_ok() {
+            let _ = connection.tell(Call::LeaveReader { member: *id, keeps });
+        }
     }
 
     /// Whether batches are being given back in quick succession, so that the next one will come soon. One who reads

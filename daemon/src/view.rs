@@ -132,9 +132,10 @@ fn writers(intake: &Intake) -> Vec<Shown> {
 
 fn queue_readers(queue: &Queue) -> Vec<Shown> {
     let shown = queue.readers().iter().map(|(&key, reader)| {
-        let state = match (reader.connected, reader.held) {
-            (false, _) => "disconnected, alive",
-            (true, 0) => "holds nothing",
+        let state = match (reader.connected, reader.left, reader.held) {
+            (false, ..) => "disconnected, alive",
+            (_, true, _) => "takes no more",
+            (.., 0) => "holds nothing",
             _ => "holds grants",
         };
         let (done, held) = (reader.batches, reader.held);

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use crate::ids::LeaseToken;
 use crate::replay::items::Items;
 use crate::ring::control::Control;
 use crate::ring::words::Words;
@@ -171,6 +172,22 @@ impl Machine {
             },
             Self::Latest(latest) => latest.need_space(key, actions),
             Self::Replay(replay) => replay.need_space(key, actions),
+        }
+    }
+
+    /// A reader of batches takes no more, but keeps these. Readers of other tables were granted nothing.
+    ///
+    /// # Errors
+    /// If there is none of that key.
+    pub fn leave_reader(
+        &mut self,
+        key: MemberKey,
+        keeps: &[LeaseToken],
+        actions: &mut Vec<Action>,
+    ) -> Result<(), Violation> {
+        match self {
+            Self::Queue(queue) => queue.leave_reader(key, keeps, actions),
+            Self::Latest(_) | Self::Replay(_) => Err(Violation::NoMember(key)),
         }
     }
 

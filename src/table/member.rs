@@ -100,6 +100,8 @@ pub struct Reader {
     pub connected: bool,
     /// It was told that no more grants come.
     pub ended: bool,
+    /// It said that it takes no more.
+    pub left: bool,
     /// When it was last granted something, counted in grants of the table: the longest waiting comes first.
     pub turn: u64,
 }
@@ -116,13 +118,19 @@ impl Reader {
             batches: 0,
             connected: true,
             ended: false,
+            left: false,
             turn: 0,
         }
     }
 
     /// Whether it may be granted a batch.
     pub const fn wants(&self) -> bool {
-        self.connected && self.held < self.prefetch as u32
+        self.listens() && self.held < self.prefetch as u32
+    }
+
+    /// Whether it may be granted batches at some time.
+    pub const fn listens(&self) -> bool {
+        self.connected && !self.left
     }
 }
 

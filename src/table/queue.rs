@@ -13,7 +13,7 @@
 //!
 //! It works per block and per death, never per sample.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
@@ -184,23 +184,49 @@ impl Queue {
             return false;
         }
         if let Some(reader) = self.readers.remove(&key) {
-            self.take_back_grants(key, reader.group);
+            self.take_back_grants(key, reader.group, &HashSet::new());
             self.let_laggards_go();
             self.grant(actions);
         }
         true
     }
 
-    fn take_back_grants(&mut self, key: MemberKey, group: GroupId) {
-        let ledger = &self.intake.ledger;
-        let Some(of_group) = self.groups.get_mut(&group) else { return };
+    /// A reader takes no more batches. What it was granted goes to others, but for what it keeps, and will give back; it has
+    /// not looked at the rest, and will not. Saying it again does no harm.
+    pub fn leave_reader(
+        &mut self,
+        key: MemberKey,
+        keeps: &[LeaseToken],
+        actions: &mut Vec<Action>,
+    ) -> Result<(), Violation> {
+        let Some(reader) = self.readers.get_mut(&key) else { return Err(Violation::NoMember(key)) };
+        reader.left = true;
+        let group = reader.group;
+        let taken_back = self.take_back_grants(key, group, &keeps.iter().copied().collect());
+        if let Some(reader) = self.readers.get_mut(&key) {
+            reader.held -= taken_back;
+        }
+        self.let_laggards_go();
+        self.grant(actions);
+        Ok(())
+    }
+
+    /// Nobody has the reader's grants any more, but for those that it keeps. How many these are.
+    fn take_back_grants(&mut self, key: MemberKey, group: GroupId, keeps: &HashSet<LeaseToken>) -> u32 {
+        let (ledger, mut taken_back) = (&self.intake.ledger, 0);
+        let Some(of_group) = self.groups.get_mut(&group) else { return 0 };
         for (&seq, &block) in &self.intake.live {
-            if let Some(grant) = ledger.grant(block, group).filter(|grant| grant.reader == key) {
+            let grant = ledger
+                .grant(block, group)
+                .filter(|grant| grant.reader == key && !keeps.contains(&grant.token));
+            if let Some(grant) = grant {
                 self.by_token.remove(&grant.token);
                 ledger.clear_grant(block, group);
                 of_group.ungranted.insert(seq, block);
+                taken_back += 1;
             }
         }
+        taken_back
     }
 
     /// A reader gives batches back. A token that is worth nothing is passed over: it was given back before.
@@ -423,7 +449,9 @@ impl Queue {
             _ if self.intake.poison.is_some() => true,
             Phase::Open | Phase::Closing(_) => false,
             Phase::Closed(_) => {
-                self.intake.live.is_empty() || self.readers.values().all(|reader| !reader.connected)
+                // One who has left still gives back what it keeps.
+                let waits_for = |reader: &Reader| reader.connected && (reader.held > 0 || !reader.left);
+                self.intake.live.is_empty() || !self.readers.values().any(waits_for)
             }
         }
     }
@@ -463,7 +491,7 @@ impl Queue {
         let end = self.intake.ledger.next_seq();
         for (&member, reader) in &mut self.readers {
             let is_over = self.groups.get(&reader.group).is_none_or(|group| group.ungranted.is_empty());
-            if is_over && !reader.ended && reader.connected {
+            if is_over && !reader.ended && reader.listens() {
                 reader.ended = true;
                 actions.push(Action::End { member, reason, end });
             }

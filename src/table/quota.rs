@@ -21,7 +21,7 @@ impl Quota {
     /// That of these readers, in a table of so many blocks.
     pub(super) fn of<'r>(readers: impl Iterator<Item = &'r Reader> + Clone, blocks: u32) -> Self {
         // One who neither holds nor can get anything has no part.
-        let sharing = readers.filter(|reader| reader.connected || reader.held > 0);
+        let sharing = readers.filter(|reader| reader.listens() || reader.held > 0);
         let mut uids = sharing.clone().map(|reader| reader.uid);
         let first = uids.next();
         if uids.all(|uid| Some(uid) == first) {

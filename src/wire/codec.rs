@@ -141,6 +141,10 @@ fn check_call(call: &Call) -> Result<(), CodecError> {
             check_member(*member)?;
             at_most("keys", keys.len(), MAX_PRIORITIES)
         }
+        Call::LeaveReader { member, keeps } => {
+            check_member(*member)?;
+            at_most("tokens", keeps.len(), MAX_TOKENS)
+        }
         Call::FinishWriter { member }
         | Call::DropClaim { member }
         | Call::Detach { member }

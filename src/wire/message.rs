@@ -331,6 +331,15 @@ pub enum Call {
         /// The group's name.
         group: String,
     },
+    /// This reader of batches takes no more: what it has been granted goes to others, also what it has not heard of yet, but
+    /// for the batches of these tokens, which it keeps mapped and gives back as before. A daemon that took the table over
+    /// knows nothing of it, and is told again.
+    LeaveReader {
+        /// The reader.
+        member: MemberId,
+        /// What it still reads, and what it has given back in messages that are on their way; at most [`MAX_TOKENS`].
+        keeps: Vec<LeaseToken>,
+    },
 }
 
 /// From where on a group reads that is added.

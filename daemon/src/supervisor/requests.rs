@@ -91,6 +91,7 @@ impl Supervisor {
             Call::FinishWriter { member } => self.finish_writer(id, member),
             Call::DropClaim { member } => self.drop_claim(id, member),
             Call::NeedSpace { member } => self.need_space(id, member),
+            Call::LeaveReader { member, keeps } => self.leave_reader(id, member, &keeps),
             Call::Detach { member } => {
                 self.detach(id, member);
                 Ok(Answer::Done)
@@ -197,6 +198,30 @@ impl Supervisor {
             .need_space(key, &mut actions)
             .map_err(|violation| refusal(RefusalKind::Invalid, violation.to_string()))?;
         table.warn_of_poison(was_poisoned);
+        self.perform(actions);
+        Ok(Answer::Done)
+    }
+
+    fn leave_reader(
+        &mut self,
+        id: ClientId,
+        member: MemberId,
+        keeps: &[LeaseToken],
+    ) -> Result<Answer, Refusal> {
+        let table_id = self.member(id, member)?.table;
+        let key = self.clients[&id].key(member);
+        let Some(table) = self.tables.get_mut(&table_id) else { return Ok(Answer::Done) };
+        let mut actions = Vec::new();
+        let machine = table.store.machine_mut();
+        machine
+            .leave_reader(key, keeps, &mut actions)
+            .map_err(|violation| refusal(RefusalKind::Invalid, violation.to_string()))?;
+        // What it keeps is all that it has, as far as its user's limit goes.
+        let held =
+            machine.queue().and_then(|queue| queue.readers().get(&key)).map_or(0, |reader| reader.held);
+        if let Some(member) = self.clients.get_mut(&id).and_then(|client| client.members.get_mut(&member)) {
+            member.prefetch = member.prefetch.min(u16::try_from(held).unwrap_or(u16::MAX));
+        }
         self.perform(actions);
         Ok(Answer::Done)
     }

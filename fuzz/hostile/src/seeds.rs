@@ -175,6 +175,7 @@ fn requests() -> Vec<Request> {
         }),
         call(Call::RemoveGroup { table: table(), group: "g".into() }),
         call(Call::RewindGroup { table: table(), group: "g".into() }),
+        call(Call::LeaveReader { member: MemberId(1), keeps: vec![LeaseToken([0xab; 16])] }),
         Request::Sample { member: MemberId(1), number: 2, count: 256 },
         Request::CutSample { member: MemberId(1), number: 2 },
         Request::ReturnSamples { member: MemberId(1), numbers: vec![1, 2] },
@@ -398,6 +399,16 @@ fn programs() -> Vec<(&'static str, Vec<Written>)> {
             started(&[(Claim, &[0, 2]), (GiveUp, &[0]), (Claim, &[0, 1]), (Claim, &[0, 1]), (Commit, &[0])]),
         ),
         ("a-reader-dies", with_batch(&[(AttachReader, &[0]), (KillReader, &[0]), (Read, &[0])])),
+        (
+            "a-reader-leaves",
+            with_batch(&[
+                (AttachReader, &[1]),
+                (LeaveReader, &[0, 1]),
+                (Show, &[]),
+                (Read, &[0]),
+                (Tick, &[]),
+            ]),
+        ),
         ("a-reader-disconnects", with_batch(&[(DisconnectReader, &[0]), (Show, &[]), (Tick, &[])])),
         (
             "a-short-end",

@@ -53,10 +53,11 @@ pub enum Step {
     Spoil,
     SpoilAgain,
     ManyDroppedClaims,
+    LeaveReader,
 }
 
 impl Step {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 20] = [
         Self::AttachWorker,
         Self::Claim,
         Self::Commit,
@@ -76,6 +77,7 @@ impl Step {
         Self::Spoil,
         Self::SpoilAgain,
         Self::ManyDroppedClaims,
+        Self::LeaveReader,
     ];
 }
 
@@ -182,5 +184,6 @@ fn step(input: &mut Input<'_>, table: &mut Table, spoilt: Spoilt) {
             }
         }
         Step::ManyDroppedClaims => {}
+        Step::LeaveReader => table.leave_reader(input.below(3), input.u8()),
     }
 }

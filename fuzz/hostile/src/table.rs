@@ -328,6 +328,21 @@ impl Table {
         }
     }
 
+    /// Takes no more, and keeps those of its grants whose bits are set, complete or not, and what is none of its own.
+    pub(crate) fn leave_reader(&mut self, reader: u32, kept: u8) {
+        let Some(key) = self.reader(reader) else { return };
+        let others = self.readers.iter().filter(|&(&other, _)| other != key);
+        let mut keeps: Vec<LeaseToken> =
+            others.flat_map(|(_, side)| side.grants.iter().map(|grant| grant.token)).collect();
+        let side = self.readers.get_mut(&key).expect("just found");
+        let mut bits = (0..8).map(|bit| kept >> bit & 1 == 1).chain(std::iter::repeat(false));
+        side.grants.retain(|_| bits.next() == Some(true));
+        keeps.extend(side.grants.iter().map(|grant| grant.token));
+        let mut actions = Vec::new();
+        self.queue().leave_reader(key, &keeps, &mut actions).expect("it is attached");
+        self.perform(actions);
+    }
+
     pub(crate) fn disconnect_reader(&mut self, reader: u32) {
         if let Some(key) = self.reader(reader) {
             self.queue().disconnect(key);

@@ -69,7 +69,10 @@ struct Worker {
 #[derive(Default)]
 struct ReaderSide {
     grants: Vec<Grant>,
+    /// Batches that are out: with their samples.
+    held: Vec<(LeaseToken, Vec<u64>)>,
     ended: Option<EndReason>,
+    left: bool,
 }
 
 struct Bench {
@@ -118,7 +121,11 @@ impl Bench {
         for action in actions {
             match action {
                 Action::Grant { reader, grants } => {
-                    self.readers.get_mut(&reader).expect("a reader that is there").grants.extend(grants);
+                    let side = self.readers.get_mut(&reader).expect("a reader that is there");
+                    // One who has left does not take what it is granted before that is heard.
+                    if !side.left {
+                        side.grants.extend(grants);
+                    }
                 }
                 Action::Sampled { .. } => panic!("it is a queue table"),
                 Action::End { member, reason, .. } => {
@@ -222,6 +229,46 @@ impl Bench {
         true
     }
 
+    /// Takes the reader's first batch, if it is complete.
+    fn take(&mut self, key: MemberKey) {
+        let control = self.queue().intake().control().clone();
+        let reader = self.readers.get_mut(&key).unwrap();
+        let block = |grant: &Grant| BlockIndex::new(grant.block, control.geometry().max_blocks()).unwrap();
+        reader.grants.retain(|grant| look(&control, block(grant), grant.seq) != Readiness::Lost);
+        let Some(&grant) = reader.grants.first() else { return };
+        let Readiness::Complete(length) = look(&control, block(&grant), grant.seq) else { return };
+        reader.grants.remove(0);
+        let samples =
+            (0..length).map(|slot| self.data.at(block(&grant), slot).expect("a sample was committed here"));
+        reader.held.push((grant.token, samples.collect()));
+    }
+
+    /// Gives back a batch that is out, which nobody else may have had.
+    fn give_back(&mut self, key: MemberKey) -> bool {
+        let reader = self.readers.get_mut(&key).unwrap();
+        if reader.held.is_empty() {
+            return false;
+        }
+        let (token, samples) = reader.held.remove(0);
+        for sample in samples {
+            assert!(self.delivered.insert(sample), "sample {sample} came twice");
+        }
+        self.release(key, &[token]).unwrap();
+        true
+    }
+
+    /// The reader takes no more, and keeps what is out.
+    fn leave(&mut self, key: MemberKey) {
+        let reader = self.readers.get_mut(&key).unwrap();
+        (reader.left, reader.grants) = (true, Vec::new());
+        let keeps: Vec<LeaseToken> = reader.held.iter().map(|&(token, _)| token).collect();
+        let mut actions = Vec::new();
+        self.queue().leave_reader(key, &keeps, &mut actions).unwrap();
+        let to_it = |action: &Action| matches!(action, Action::Grant { reader, .. } if *reader == key);
+        assert!(!actions.iter().any(to_it), "one who has left is granted nothing");
+        self.apply(actions);
+    }
+
     fn release(&mut self, key: MemberKey, tokens: &[LeaseToken]) -> Result<(), Violation> {
         let mut actions = Vec::new();
         let result = self.queue().release(key, tokens, &mut actions);
@@ -266,6 +313,10 @@ impl Bench {
             self.queue.as_mut().unwrap().attach_reader(key, 0, 2, DEFAULT_GROUP, &mut actions).unwrap();
         }
         self.apply(actions);
+        let left = self.readers.iter().filter(|(_, reader)| reader.left).map(|(&key, _)| key);
+        for key in left.collect::<Vec<_>>() {
+            self.leave(key);
+        }
     }
 
     fn check(&mut self) {
@@ -273,8 +324,13 @@ impl Bench {
         assert_eq!(samples.committed, self.committed.len() as u64);
         assert_eq!(samples.delivered, self.delivered.len() as u64);
         assert_eq!(samples.committed, samples.delivered + samples.pending);
-        for reader in self.queue().readers().values() {
+        for (key, side) in &self.readers {
+            let reader = &self.queue.as_ref().unwrap().readers()[key];
             assert!(reader.held <= u32::from(reader.prefetch));
+            assert!(
+                !side.left || reader.held as usize == side.held.len(),
+                "it has what it keeps, and nothing else"
+            );
         }
     }
 
@@ -286,7 +342,10 @@ impl Bench {
         while !self.workers.is_empty() {
             self.finish_worker(0);
         }
-        if self.readers.is_empty() {
+        for key in self.readers.keys().copied().collect::<Vec<_>>() {
+            while self.give_back(key) {}
+        }
+        if self.readers.values().all(|reader| reader.left) {
             self.attach_reader(1);
         }
         for _ in 0..1000 {
@@ -300,7 +359,7 @@ impl Bench {
         }
         assert_eq!(self.committed, self.delivered);
         assert_eq!(self.queue().intake().phase(), Phase::Closed(EndReason::Finished));
-        assert!(self.readers.values().all(|reader| reader.ended == Some(EndReason::Finished)));
+        assert!(self.readers.values().all(|reader| reader.left || reader.ended == Some(EndReason::Finished)));
         let samples = self.queue().intake().samples();
         assert_eq!((samples.pending, samples.delivered), (0, self.committed.len() as u64));
         assert_eq!(self.queue().intake().orphaned_claims(), 0);
@@ -316,6 +375,9 @@ enum Step {
     Kill(usize),
     AttachReader,
     Read(usize),
+    Take(usize),
+    GiveBack(usize),
+    Leave(usize),
     DieReading(usize),
     Tick,
     ReplaceDaemon,
@@ -330,6 +392,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..4usize).prop_map(Step::Kill),
         1 => Just(Step::AttachReader),
         8 => (0..3usize).prop_map(Step::Read),
+        4 => (0..3usize).prop_map(Step::Take),
+        2 => (0..3usize).prop_map(Step::GiveBack),
+        1 => (0..3usize).prop_map(Step::Leave),
         1 => (0..3usize).prop_map(Step::DieReading),
         2 => Just(Step::Tick),
         1 => Just(Step::ReplaceDaemon),
@@ -349,6 +414,9 @@ fn run(bench: &mut Bench, step: Step) {
         Step::DropClaim(i) => drop(worker(bench, i).map(|i| bench.drop_claim(i))),
         Step::Kill(i) => drop(worker(bench, i).map(|i| bench.kill_worker(i))),
         Step::Read(i) => drop(reader(bench, i).map(|key| bench.read(key, false))),
+        Step::Take(i) => drop(reader(bench, i).map(|key| bench.take(key))),
+        Step::GiveBack(i) => drop(reader(bench, i).map(|key| bench.give_back(key))),
+        Step::Leave(i) => drop(reader(bench, i).map(|key| bench.leave(key))),
         Step::DieReading(i) => drop(reader(bench, i).map(|key| {
             bench.read(key, true);
             bench.kill_reader(key);
@@ -388,6 +456,48 @@ fn a_batch_given_back_before_it_is_complete_poisons_the_table() {
     assert_eq!(bench.release(reader, &[token]), Ok(()));
     assert_eq!(bench.queue().intake().poison(), Some(&Poison::Incomplete { block: 0, seq: 0 }));
     assert_eq!(bench.readers[&reader].ended, Some(EndReason::Poisoned));
+}
+
+#[test]
+fn a_reader_that_leaves_keeps_what_is_out_and_others_get_the_rest() {
+    let mut bench = Bench::new(1, 4, 1, 1);
+    bench.attach_worker();
+    let one = bench.attach_reader(3);
+    for _ in 0..3 {
+        bench.claim(0, 1);
+        bench.commit(0);
+    }
+    bench.take(one);
+    bench.leave(one);
+    let other = bench.attach_reader(4);
+    let seqs =
+        |bench: &Bench| bench.readers[&other].grants.iter().map(|grant| grant.seq.0).collect::<Vec<_>>();
+    assert_eq!(seqs(&bench), [1, 2, 3]);
+    assert!(bench.give_back(one));
+    assert_eq!(seqs(&bench), [1, 2, 3, 4], "and what it gave back goes round");
+    assert_eq!(bench.queue().readers()[&one].held, 0);
+    bench.check();
+    let nobody = MemberKey { client: ClientId(99), member: MemberId(1) };
+    let error = bench.queue().leave_reader(nobody, &[], &mut Vec::new()).unwrap_err();
+    assert_eq!(error, Violation::NoMember(nobody));
+}
+
+#[test]
+fn a_table_whose_readers_have_left_is_drained_when_they_have_given_back() {
+    let mut bench = Bench::new(1, 2, 1, 1);
+    bench.attach_worker();
+    let reader = bench.attach_reader(2);
+    for _ in 0..2 {
+        bench.claim(0, 1);
+        bench.commit(0);
+    }
+    bench.take(reader);
+    bench.finish_worker(0);
+    bench.tick();
+    bench.leave(reader);
+    assert!(!bench.queue().is_drained());
+    bench.give_back(reader);
+    assert!(bench.queue().is_drained(), "nobody is there who could read the other one");
 }
 
 #[test]

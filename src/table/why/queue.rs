@@ -16,7 +16,7 @@ pub(super) fn conditions(queue: &Queue, seen: &mut Vec<Condition>) {
         seen.extend(grants.next.map(|(seq, _)| Condition::Expecting(key, seq)));
     }
     for (&key, reader) in queue.readers() {
-        if reader.connected && reader.held == 0 && !reader.ended {
+        if reader.listens() && reader.held == 0 && !reader.ended {
             seen.push(Condition::Idle(key));
         }
         if !reader.connected {
@@ -135,7 +135,7 @@ impl<'a> Waits<'a> {
             }
             return Some(self.batch(who, key, seq, block));
         }
-        if reader.held > 0 || reader.ended {
+        if reader.held > 0 || reader.ended || reader.left {
             return None;
         }
         Some(Wait {

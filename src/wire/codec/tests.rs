@@ -162,6 +162,11 @@ fn requests_have_these_bytes() {
         ),
         (call(Call::RemoveGroup { table: "t".into(), group: "g".into() }), "03051b01740167"),
         (call(Call::RewindGroup { table: "t".into(), group: "g".into() }), "03051c01740167"),
+        (call(Call::LeaveReader { member: MemberId(1), keeps: vec![] }), "03051d0100"),
+        (
+            call(Call::LeaveReader { member: MemberId(1), keeps: vec![LeaseToken([0xab; 16])] }),
+            "03051d0101abababababababababababababababab",
+        ),
         (Request::Sample { member: MemberId(1), number: 2, count: 3 }, "07010203"),
         (Request::CutSample { member: MemberId(1), number: 2 }, "080102"),
         (Request::ReturnSamples { member: MemberId(1), numbers: vec![2] }, "09010102"),
@@ -358,6 +363,7 @@ fn zeros_are_no_message() {
     assert!(matches!(decode_request(&zero_member), Err(CodecError::Value { .. })));
     for call in [
         Call::NeedSpace { member: MemberId(0) },
+        Call::LeaveReader { member: MemberId(0), keeps: vec![] },
         Call::BeginPin { member: MemberId(0) },
         Call::EndPin { member: MemberId(0), pinned: Some(pinned("l")) },
     ] {

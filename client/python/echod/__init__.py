@@ -49,6 +49,8 @@ What to know:
 - A sample is a pytree (dicts, lists, tuples, namedtuples, whatever optree knows) of numpy arrays, numpy scalars, or
   Python numbers. Each sample must have the leaves of the table, with their dtypes and shapes: nothing is converted.
   Arrays that lie on the CPU and speak DLPack or the buffer protocol are taken too.
+- A dict comes back with its keys sorted, as optree has them, whatever their order in the sample; an OrderedDict keeps its
+  order.
 - A leaf is called by its path, such as ``obs/camera``. Readers get the structure of ``example``; those that only know the
   table's name get dicts and lists made of the names, or the structure of the ``example=`` that they give.
 - ``batch.torch()``, ``batch.jax()`` and ``batch.dlpack()`` are the same memory for other frameworks, ``batch.copy()`` is yours.
@@ -62,10 +64,15 @@ What to know:
 - A rollout whose parts come at different times (each step, each n steps, once an episode) is collected in an
   ``Accumulator``, which can write straight into the table.
 - Who used id-echo changes an import: ``echod.compat.idecho``.
-- Every wait can be interrupted, has a timeout, and ends when the daemon is gone. ``await writer.append_async(sample)``,
-  ``await reader.next_async()`` and ``await latest.wait_newer_than_async(version)`` are the same for asyncio.
+- Every wait can be interrupted, has a timeout, and ends when the daemon is gone. For asyncio there are ``append_async``,
+  ``append_many_async``, ``claim_async``, ``finish_async``, ``next_async``, ``publish_async`` and ``wait_newer_than_async``.
+- When the daemon is gone, writers may go on for as long as there is room that it had allowed: readers that were granted those
+  batches before still read them. Then everything raises ``GoneError``.
+- Views of a claim's arrays must not be written to once it is committed: the room is no longer yours (see ``Claim.commit``).
 - Connections, tables, writers, readers and the like can be pickled to a spawned process, where they attach anew. In a
-  forked one everything raises ``ForkedError``: connect again there, or use multiprocessing's "spawn".
+  forked one everything raises ``ForkedError``: connect again there, or use multiprocessing's "spawn". The tables' memory is
+  not in the child at all, so that one which looks at an array of the parent's, a view of a batch or of a claim, is ended by a
+  SIGSEGV: hand it copies (``batch.copy()``).
 
 ``echod.local()`` starts a private daemon that ends with this process: for tests, notebooks, and to try things.
 """

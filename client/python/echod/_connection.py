@@ -239,6 +239,9 @@ _INSTEAD = {
     "reader()": "latest()",
     "publisher()": "writer()",
     "latest()": "reader()",
+    "add_group()": "latest()",
+    "remove_group()": "latest()",
+    "rewind_group()": "latest()",
 }
 
 
@@ -285,7 +288,8 @@ class Table:
         poll: float = 0.0,
         copy: bool = False,
         *,
-        patience: float | None = 1.0,
+        group: str = "default",
+        patience: float | None = 30.0,
         example: Any = None,
     ) -> Reader:
         """The right to read batches.
@@ -294,11 +298,40 @@ class Table:
         read. `pin` page-locks the table for CUDA, or raises `PinError`: call it in the thread that uses the GPU, after the
         framework has chosen its device; the table's access list must give you the role `pin`; a path names the runtime's
         library. `poll` is for how many seconds a wait polls before it sleeps. With `copy`, batches are copied out and
-        given back at once. `patience` is for how many seconds a wait bears that this program holds every batch, before it
-        raises `AllHeldError`; None for ever. `example` gives the batches another structure.
+        given back at once. `group` is whose reader it is: each batch goes to one reader of every group (`add_group`).
+        `patience` is for how many seconds a wait bears that this program holds every batch and gives none
+        back, before it raises `AllHeldError`: one at most where no other thread of Python's could give one back; None is for
+        ever. A loop holds its batch while it asks for the next one, so with a prefetch of 1 it ends in that error.
+        `example` gives the batches another structure.
         """
         self._must_be("queue", "reader()")
-        return Reader(self, prefetch, pin, poll, copy, patience, example)
+        return Reader(self, prefetch, pin, poll, copy, patience, example, group)
+
+    def add_group(self, name: str, start: str = "oldest", max_lag: int | None = None) -> None:
+        """Has another group read this queue table: each batch goes to one reader of every group, and its memory goes back to
+        the workers once all groups are done with it. (A table begins with the group "default".)
+
+        The group reads from the "oldest" batch that is still there, or with `start="newest"` from the next one that is begun.
+        `max_lag` is by how many bytes of batches it may lag: beyond that it skips the oldest, so that it holds up nobody; at
+        least one batch. Raises `RefusedError` if there is such a group, or if there are eight.
+        """
+        self._must_be("queue", "add_group()")
+        if start not in ("oldest", "newest"):
+            raise ValueError(f"start is {start!r}, and must be 'oldest' or 'newest'")
+        if max_lag is not None and not 0 <= max_lag < 1 << 64:
+            raise ValueError(f"max_lag is {max_lag}, and must be a number of bytes")
+        self.connection._client.add_group(self.name, name, start == "newest", max_lag)
+
+    def remove_group(self, name: str) -> None:
+        """Lets a group go, so that nobody waits for it any more. Raises `RefusedError` while it has readers, and if it is the
+        last one."""
+        self._must_be("queue", "remove_group()")
+        self.connection._client.remove_group(self.name, name)
+
+    def rewind_group(self, name: str) -> int:
+        """Has a group read once more what is still there, since other groups are not done with it: how many batches."""
+        self._must_be("queue", "rewind_group()")
+        return self.connection._client.rewind_group(self.name, name)
 
     def publisher(self, *, timeout: float | None = None) -> Publisher:
         """The right to publish values of a latest table, of which there is one at a time.

@@ -95,7 +95,11 @@ class CancelledError(Error):
 
 
 class ForkedError(Error):
-    """This process was forked from the one that connected: connect again here, or start processes by "spawn"."""
+    """This process was forked from the one that connected: connect again here, or start processes by "spawn".
+
+    Only calls can say so. The tables' memory is not in this process, and looking at an array of the parent's (a view of a
+    batch or of a claim) ends it by a SIGSEGV.
+    """
 
 
 class ClosedError(Error, EOFError):

@@ -26,7 +26,8 @@ class LatestReader(_native.LatestReader):
         cls, table: Table, pin: bool | str = False, poll: float = 0.0, copy: bool = False, example: Any = None
     ) -> LatestReader:
         structure = table._structure_of(example)
-        reader = super().__new__(cls, table.connection._client, table.name, structure, bool(pin), poll, copy)
+        client = table.connection._client
+        reader = super().__new__(cls, client, table.name, structure, bool(pin), poll, copy, table._arrays)
         reader.table = table
         reader._options = {"pin": pin, "poll": poll, "copy": copy, "example": example}
         if pin:

@@ -23,7 +23,7 @@ class Publisher(_native.Publisher):
     _timeout: float | None
 
     def __new__(cls, table: Table, timeout: float | None = None) -> Publisher:
-        publisher = super().__new__(cls, table.connection._client, table.name, table._structure, timeout)
+        publisher = super().__new__(cls, table.connection._client, table.name, table._structure, timeout, table._arrays)
         publisher.table = table
         publisher._timeout = timeout
         return publisher

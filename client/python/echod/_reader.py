@@ -24,7 +24,7 @@ class Pinned(NamedTuple):
 class Reader(_native.Reader):
     """The right to read batches out of a table: iterate it, or call `next` or `try_next`.
 
-    Each batch goes to one reader. Threads may share one. Pickled to another process it attaches anew there.
+    Each batch goes to one reader of its group. Threads may share one. Pickled to another process it attaches anew there.
     """
 
     table: Table
@@ -37,17 +37,20 @@ class Reader(_native.Reader):
         pin: bool | str = False,
         poll: float = 0.0,
         copy: bool = False,
-        patience: float | None = 1.0,
+        patience: float | None = 30.0,
         example: Any = None,
+        group: str = "default",
     ) -> Reader:
         structure = table._structure_of(example)
         client = table.connection._client
         reader = super().__new__(
-            cls, client, table.name, structure, prefetch, bool(pin), poll, copy, patience, table._arrays, table.batch_size
+            cls, client, table.name, structure, prefetch, bool(pin), poll, copy, patience, table._arrays, table.batch_size,
+            group,
         )
         reader.table = table
         reader._options = {
             "prefetch": prefetch, "pin": pin, "poll": poll, "copy": copy, "patience": patience, "example": example,
+            "group": group,
         }  # fmt: skip
         if pin:
             reader._pin(library(pin), vendor_roots())
@@ -61,7 +64,9 @@ class Reader(_native.Reader):
 
     async def next_async(self, timeout: float | None = None) -> _native.Batch:
         """As `next`, for asyncio. If it is cancelled no batch is lost."""
-        batch: _native.Batch = await run(self, self.next, (timeout,), {}, self._keep)
+        batch = self.try_next()
+        if batch is None:
+            batch = await run(self, self.next, (timeout,), {}, self._keep)
         return batch
 
     def __aiter__(self) -> Reader:

@@ -42,12 +42,8 @@ def _run() -> None:
         with _lock:
             pendings = list(_watched)
         for pending in pendings:
-            try:
-                left = pending.poll()
-            except Exception:  # whoever calls `next` is told; here there is nobody to tell
-                left = len(pending)
-                time.sleep(0.1)
-            if left == 0:
+            # Quietly: what fails is told to whoever calls `next`; here there is nobody to tell.
+            if pending.poll(True) == 0:
                 with _lock:
                     # Looked at anew: one that was added meanwhile found itself watched.
                     _watched[:] = [other for other in _watched if other is not pending or len(other)]

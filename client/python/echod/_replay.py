@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, NamedTuple
 
 from . import _native, _reprs
@@ -94,7 +95,7 @@ class ReplayTable(Table):
         copy: bool = False,
         *,
         poll: float = 0.0,
-        patience: float | None = 1.0,
+        patience: float | None = 30.0,
         example: Any = None,
     ) -> Sampler:
         """The right to sample.
@@ -105,7 +106,8 @@ class ReplayTable(Table):
         that they are gathered into for CUDA, or raises `PinError`: call it in the thread that uses the GPU, after the
         framework has chosen its device; a path names the runtime's library. With `copy`, batches are copied out and their
         memory is used again at once. `poll` is for how many seconds a wait polls before it sleeps. `patience` is for how
-        many seconds a wait bears that this program holds every batch, before it raises `AllHeldError`; None for ever.
+        many seconds a wait bears that this program holds every batch and gives none back, before it raises `AllHeldError`: one
+        at most where no other thread of Python's could give one back; None is for ever.
         `example` gives the batches another structure.
         """
         return Sampler(self, batch_size, prefetch, threads, pin, copy, poll, patience, example)
@@ -123,7 +125,10 @@ class ReplayTable(Table):
 class ReplayWriter(_native.ReplayWriter):
     """The right to write samples into a replay table: `append`, `append_many`, `claim`, `finish`.
 
-    Threads may share one, a call at a time; a writer each is faster. Pickled to another process it attaches anew there.
+    Threads may share one, a call at a time; a writer each is faster. While a claim is open the other threads' calls wait for its
+    end; a call of its own thread raises `ClaimError`. (`append_async` waits, also for a claim of its own task: end that
+    first.) Pickled to another process it attaches anew there.
+
     A context manager: leaving the block finishes it, unless the block raised.
     """
 
@@ -131,7 +136,7 @@ class ReplayWriter(_native.ReplayWriter):
     _timeout: float | None
 
     def __new__(cls, table: ReplayTable, timeout: float | None = None) -> ReplayWriter:
-        writer = super().__new__(cls, table.connection._client, table.name, table._structure, timeout)
+        writer = super().__new__(cls, table.connection._client, table.name, table._structure, timeout, table._arrays)
         writer.table = table
         writer._timeout = timeout
         return writer
@@ -139,14 +144,28 @@ class ReplayWriter(_native.ReplayWriter):
     async def append_async(
         self, sample: Any, priority: float | None = None, version: int | None = None, *, timeout: float | None = None
     ) -> None:
-        """As `append`, for asyncio. If it is cancelled the sample may have been written or not."""
-        await run(self, self.append, (sample, priority, version), {"timeout": timeout})
+        """As `append`, for asyncio. If it is cancelled while it waits the sample may have been written or not."""
+        if not self._append_at_once(sample, priority, version):
+            await run(self, self.append, (sample, priority, version), {"timeout": timeout})
 
     async def append_many_async(
         self, samples: Any, priorities: Any = None, versions: Any = None, *, timeout: float | None = None
     ) -> None:
-        """As `append_many`, for asyncio. If it is cancelled some samples may have been written."""
-        await run(self, self.append_many, (samples, priorities, versions), {"timeout": timeout})
+        """As `append_many`, for asyncio. If it is cancelled while it waits some samples may have been written."""
+        done = self._append_many_at_once(samples, priorities, versions)
+        await run(self, self.append_many, (samples, priorities, versions), {"timeout": timeout, "_done": done})
+
+    async def claim_async(self, n: int | None = None, *, timeout: float | None = None) -> _native.ReplayClaim:
+        """As `claim`, for asyncio: `with await writer.claim_async() as slot: ...`. The claim is the loop's thread's."""
+        claim = self._claim_at_once(n)
+        if claim is None:
+            options = {"timeout": timeout, "_whose": threading.get_native_id()}
+            claim = await run(self, self.claim, (n,), options, _native.ReplayClaim.abort)
+        return claim
+
+    async def finish_async(self) -> None:
+        """As `finish`, for asyncio. If it is cancelled the writer may finish all the same."""
+        await run(self, lambda _token: self.finish(), (), {})
 
     def __enter__(self) -> ReplayWriter:
         return self
@@ -182,13 +201,13 @@ class Sampler(_native.Sampler):
         pin: bool | str = False,
         copy: bool = False,
         poll: float = 0.0,
-        patience: float | None = 1.0,
+        patience: float | None = 30.0,
         example: Any = None,
     ) -> Sampler:
         structure = table._structure_of(example)
         client = table.connection._client
         sampler = super().__new__(
-            cls, client, table.name, structure, batch_size, prefetch, threads, poll, copy, patience
+            cls, client, table.name, structure, batch_size, prefetch, threads, poll, copy, patience, table._arrays
         )
         sampler.table = table
         sampler._options = {
@@ -207,7 +226,9 @@ class Sampler(_native.Sampler):
 
     async def next_async(self, timeout: float | None = None) -> _native.SampledBatch:
         """As `next`, for asyncio. If it is cancelled no batch is lost."""
-        batch: _native.SampledBatch = await run(self, self.next, (timeout,), {}, self._keep)
+        batch = self.try_next()
+        if batch is None:
+            batch = await run(self, self.next, (timeout,), {}, self._keep)
         return batch
 
     def __aiter__(self) -> Sampler:

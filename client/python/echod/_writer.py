@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from . import _native
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 class Writer(_native.Writer):
     """The right to write samples into a table: `append`, `append_many`, `claim`, `finish`.
 
-    Threads may share one, a call at a time; a writer each is faster. Pickled to another process it attaches anew there.
+    Threads may share one, a call at a time; a writer each is faster. While a claim is open the other threads' calls wait for its
+    end; a call of its own thread raises `ClaimError`. (`append_async` waits, also for a claim of its own task: end that
+    first.) Pickled to another process it attaches anew there.
+
     A context manager: leaving the block finishes it, unless the block raised.
     """
 
@@ -30,12 +34,26 @@ class Writer(_native.Writer):
         return writer
 
     async def append_async(self, sample: Any, *, timeout: float | None = None) -> None:
-        """As `append`, for asyncio. If it is cancelled the sample may have been written or not."""
-        await run(self, self.append, (sample,), {"timeout": timeout})
+        """As `append`, for asyncio. If it is cancelled while it waits the sample may have been written or not."""
+        if not self._append_at_once(sample, False):
+            await run(self, self.append, (sample,), {"timeout": timeout})
 
     async def append_many_async(self, samples: Any, *, timeout: float | None = None) -> None:
-        """As `append_many`, for asyncio. If it is cancelled some samples may have been written."""
-        await run(self, self.append_many, (samples,), {"timeout": timeout})
+        """As `append_many`, for asyncio. If it is cancelled while it waits some samples may have been written."""
+        done = self._append_at_once(samples, True)
+        await run(self, self.append_many, (samples,), {"timeout": timeout, "_done": done})
+
+    async def claim_async(self, n: int | None = None, *, timeout: float | None = None) -> _native.Claim:
+        """As `claim`, for asyncio: `with await writer.claim_async() as slot: ...`. The claim is the loop's thread's."""
+        claim = self._claim_at_once(n)
+        if claim is None:
+            options = {"timeout": timeout, "_whose": threading.get_native_id()}
+            claim = await run(self, self.claim, (n,), options, _native.Claim.abort)
+        return claim
+
+    async def finish_async(self) -> None:
+        """As `finish`, for asyncio. If it is cancelled the writer may finish all the same."""
+        await run(self, lambda _token: self.finish(), (), {})
 
     def __enter__(self) -> Writer:
         return self

@@ -16,6 +16,11 @@ impl Batch {
     pub(crate) const fn new(shown: Shown) -> Self {
         Self { shown }
     }
+
+    /// Gives it to nobody, so that its reader has it once more. False if it cannot: it was copied, or somebody looks at it.
+    pub(crate) fn put_back(&self) -> bool {
+        self.shown.put_back()
+    }
 }
 
 #[pymethods]
@@ -53,7 +58,8 @@ impl Batch {
     /// Raises `ViewsAliveError` while arrays over the batch are alive, since they would show what comes next. With
     /// `after=event`, anything with a `query()` that says whether it has happened (such as `torch.cuda.Event`), the
     /// memory goes back once it has: events are asked at each later `next` of the reader, and every millisecond by a
-    /// thread while there are any.
+    /// thread while there are any. If `query()` fails nobody knows whether the copy has ended: the batch is not given back,
+    /// the failure is raised once, here or by the next call of the reader, and the event is asked again ten times a second.
     #[pyo3(signature = (after=None))]
     fn release(&self, py: Python<'_>, after: Option<Bound<'_, PyAny>>) -> PyResult<()> {
         self.shown.release(py, after)

@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use crate::array;
+use crate::cell::WriterCell;
 use crate::failure;
-use crate::filling::{Stop, WriterCell};
 use crate::leaf::Leaves;
 use crate::lease::Hold;
 use crate::structure::Structure;
@@ -70,7 +70,8 @@ impl Room {
             array.bind(py).call_method1("setflags", (false,))?;
         }
         let marks = std::mem::take(&mut *self.marks());
-        py.detach(|| end(&self.cell, aside, &marks, commit)).map(Some).map_err(|stop| stop.raise(py))
+        let counts = py.detach(|| self.cell.end(aside, &marks, commit)).map_err(|stop| stop.raise(py))?;
+        Ok(Some(counts.version))
     }
 
     /// What is to be said of each sample, to be set before the end.
@@ -90,30 +91,12 @@ impl Room {
     }
 }
 
-/// The version that was published last, of a latest table.
-fn end(cell: &WriterCell, aside: ClaimAside, marks: &[Mark], commit: bool) -> Result<u64, Stop> {
-    let mut state = cell.lock()?;
-    state.open = None;
-    match state.writer.resume(aside) {
-        Some(mut claim) if commit => {
-            for (i, &mark) in marks.iter().enumerate() {
-                claim.set_mark(i, mark)?;
-            }
-            claim.commit()?;
-        }
-        // Dropping it gives the room to others.
-        Some(claim) => drop(claim),
-        None => {}
-    }
-    Ok(state.writer.version())
-}
-
 impl Drop for Room {
     fn drop(&mut self) {
         let aside = self.aside.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(aside) = aside {
             // In a forked child there is nothing to give up.
-            let _ = end(&self.cell, aside, &[], false);
+            let _ = self.cell.end(aside, &[], false);
         }
     }
 }

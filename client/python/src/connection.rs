@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use echo_client::message::{MemberRow, Refusal, RefusalKind, TableDetails, Wait};
+use echo_client::message::{GroupRow, MemberRow, Refusal, RefusalKind, TableDetails, Wait};
 use echo_client::{
-    AccessList, ArraySpec, Client as Inner, ConnectOptions, DType, HugePages, LatestOptions, Pin,
+    AccessList, ArraySpec, Client as Inner, ConnectOptions, DType, GroupFrom, HugePages, LatestOptions, Pin,
     ReaderOptions, Rule, SamplerOptions, TableKind, TableSpec,
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -189,6 +189,32 @@ impl Client {
         ask(py, move || inner.reset_table(&name))
     }
 
+    /// Has another group read a queue table: batches from the next one on, or all that are still there.
+    fn add_group(
+        &self,
+        py: Python<'_>,
+        table: String,
+        group: String,
+        from_newest: bool,
+        max_lag: Option<u64>,
+    ) -> PyResult<()> {
+        let from = if from_newest { GroupFrom::Newest } else { GroupFrom::Oldest };
+        let inner = self.inner.clone();
+        ask(py, move || inner.add_group(&table, &group, from, max_lag))
+    }
+
+    /// Lets a group go.
+    fn remove_group(&self, py: Python<'_>, table: String, group: String) -> PyResult<()> {
+        let inner = self.inner.clone();
+        ask(py, move || inner.remove_group(&table, &group))
+    }
+
+    /// Has a group read once more what is still there: how many batches.
+    fn rewind_group(&self, py: Python<'_>, table: String, group: String) -> PyResult<u64> {
+        let inner = self.inner.clone();
+        ask(py, move || inner.rewind_group(&table, &group))
+    }
+
     /// Says anew who may do what with a table.
     fn set_access(&self, py: Python<'_>, name: String, access: Vec<String>) -> PyResult<()> {
         let access = AccessList(access.iter().map(|rule| parse(rule)).collect::<PyResult<_>>()?);
@@ -219,7 +245,7 @@ impl Client {
         Writer::new(py, writer, structure, timeout.or(Some(self.timeout.as_secs_f64())))
     }
 
-    /// A reader of a table. If `arrays` and `batch_size` are given the table's must be these, as for a writer.
+    /// A reader of a table, one of that group. If `arrays` and `batch_size` are given the table's must be these, as for a writer.
     #[expect(clippy::too_many_arguments, reason = "what a reader is; called once")]
     pub(crate) fn reader(
         &self,
@@ -231,9 +257,13 @@ impl Client {
         patience: Option<f64>,
         arrays: Option<Vec<Described>>,
         batch_size: Option<u32>,
+        group: Option<String>,
     ) -> PyResult<Reader> {
         let (inner, arrays) = (self.inner.clone(), arrays.map(specs).transpose()?);
-        let reader = ask(py, move || inner.attach_reader(&table, arrays.as_deref(), options))?;
+        let reader = ask(py, move || match group {
+            None => inner.attach_reader(&table, arrays.as_deref(), options),
+            Some(group) => inner.attach_group_reader(&table, &group, arrays.as_deref(), options),
+        })?;
         let (name, has) = (&reader.spec().name, reader.spec().batch_size);
         if let Some(asked) = batch_size.filter(|&asked| asked != has) {
             let message = format!(
@@ -245,20 +275,21 @@ impl Client {
         Reader::new(py, reader, structure, copy, patience)
     }
 
-    /// A publisher of a latest table.
+    /// A publisher of a latest table. Of `arrays` see [`Client::writer`].
     pub(crate) fn publisher(
         &self,
         py: Python<'_>,
         table: String,
         structure: Option<Py<Structure>>,
         timeout: Option<f64>,
+        arrays: Option<Vec<Described>>,
     ) -> PyResult<Publisher> {
-        let inner = self.inner.clone();
-        let publisher = ask(py, move || inner.attach_publisher(&table, None))?;
+        let (inner, arrays) = (self.inner.clone(), arrays.map(specs).transpose()?);
+        let publisher = ask(py, move || inner.attach_publisher(&table, arrays.as_deref()))?;
         Publisher::new(py, publisher, structure, timeout.or(Some(self.timeout.as_secs_f64())))
     }
 
-    /// A reader of a latest table.
+    /// A reader of a latest table. Of `arrays` see [`Client::writer`].
     pub(crate) fn latest(
         &self,
         py: Python<'_>,
@@ -266,28 +297,31 @@ impl Client {
         structure: Option<Py<Structure>>,
         options: LatestOptions,
         copy: bool,
+        arrays: Option<Vec<Described>>,
     ) -> PyResult<LatestReader> {
-        let inner = self.inner.clone();
-        let reader = ask(py, move || inner.attach_latest(&table, None, options))?;
+        let (inner, arrays) = (self.inner.clone(), arrays.map(specs).transpose()?);
+        let reader = ask(py, move || inner.attach_latest(&table, arrays.as_deref(), options))?;
         LatestReader::new(py, reader, structure, copy)
     }
 }
 
 impl Client {
-    /// A writer of a replay table.
+    /// A writer of a replay table. Of `arrays` see [`Client::writer`].
     pub(crate) fn replay_writer(
         &self,
         py: Python<'_>,
         table: String,
         structure: Option<Py<Structure>>,
         timeout: Option<f64>,
+        arrays: Option<Vec<Described>>,
     ) -> PyResult<ReplayWriter> {
-        let inner = self.inner.clone();
-        let writer = ask(py, move || inner.attach_replay_writer(&table, None))?;
+        let (inner, arrays) = (self.inner.clone(), arrays.map(specs).transpose()?);
+        let writer = ask(py, move || inner.attach_replay_writer(&table, arrays.as_deref()))?;
         ReplayWriter::new(py, writer, structure, timeout.or(Some(self.timeout.as_secs_f64())))
     }
 
-    /// A sampler of a replay table.
+    /// A sampler of a replay table. Of `arrays` see [`Client::writer`].
+    #[expect(clippy::too_many_arguments, reason = "what a sampler is; called once")]
     pub(crate) fn sampler(
         &self,
         py: Python<'_>,
@@ -296,9 +330,10 @@ impl Client {
         options: SamplerOptions,
         copy: bool,
         patience: Option<f64>,
+        arrays: Option<Vec<Described>>,
     ) -> PyResult<Sampler> {
-        let inner = self.inner.clone();
-        let sampler = ask(py, move || inner.attach_sampler(&table, None, options))?;
+        let (inner, arrays) = (self.inner.clone(), arrays.map(specs).transpose()?);
+        let sampler = ask(py, move || inner.attach_sampler(&table, arrays.as_deref(), options))?;
         Sampler::new(py, sampler, structure, copy, patience, self.timeout)
     }
 }
@@ -353,9 +388,23 @@ fn described<'py>(py: Python<'py>, details: &TableDetails) -> PyResult<Bound<'py
     shown.set_item("batches_delivered", details.batches_delivered)?;
     shown.set_item("newest", details.newest)?;
     shown.set_item("replay", replay_settings::described(py, details)?)?;
+    let groups: Vec<_> =
+        details.groups.iter().map(|group| described_group(py, group)).collect::<PyResult<_>>()?;
+    shown.set_item("groups", groups)?;
     let members: Vec<_> =
         members.iter().map(|member| described_member(py, member)).collect::<PyResult<_>>()?;
     shown.set_item("members", members)?;
+    Ok(shown)
+}
+
+fn described_group<'py>(py: Python<'py>, group: &GroupRow) -> PyResult<Bound<'py, PyDict>> {
+    let shown = PyDict::new(py);
+    shown.set_item("name", &group.name)?;
+    shown.set_item("readers", group.readers)?;
+    shown.set_item("lag", group.lag)?;
+    shown.set_item("max_lag", group.max_lag)?;
+    shown.set_item("batches_delivered", group.batches)?;
+    shown.set_item("batches_skipped", group.skipped)?;
     Ok(shown)
 }
 

@@ -17,6 +17,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::failure;
+use crate::filling::SMALL;
 use crate::leaf::Leaves;
 use crate::lease::Viewing;
 
@@ -132,16 +133,17 @@ impl DLPackArray {
             stride *= lengths[i].max(1);
         }
         let (start, keeps) = if copy {
-            // Without the interpreter's lock, as every copy that may be large.
-            let mut own = py.detach(|| {
-                let mut own = vec![0_u128; bytes.len().div_ceil(size_of::<u128>())];
-                // SAFETY: `bytes.len()` bytes of what was taken, which nobody writes while it is viewed, into as many or a few
-                // more that were allocated just now.
+            let copied = || {
+                // Memory is all that is wanted of it: it stays of length 0, so that nothing is written twice.
+                let mut own = Vec::<u128>::with_capacity(bytes.len().div_ceil(size_of::<u128>()));
+                // SAFETY: `bytes.len()` bytes of what was taken, which nobody writes while it is viewed, into as many or a
+                // few more that were allocated just now.
                 unsafe {
-                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), own.as_mut_ptr().cast::<u8>(), bytes.len())
+                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), own.as_mut_ptr().cast(), bytes.len())
                 };
                 own
-            });
+            };
+            let mut own = if bytes.len() <= SMALL { copied() } else { py.detach(copied) };
             (own.as_mut_ptr().cast::<u8>(), Keeps::Copy(own))
         } else {
             (bytes.as_ptr().cast_mut(), Keeps::Taken(self.viewing.clone()))

@@ -3,22 +3,23 @@
 //! What is refused has claimed nothing. A small sample for which there is room goes without letting go of the interpreter's
 //! lock, which costs as much as the copy; everything else goes without it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use echo::memory::fork::Birthplace;
-use echo_client::{Canceller, ClaimAside, Error, Mark, Writer as Inner};
+use echo_client::{Canceller, Error, Mark, Writer as Inner};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use smallvec::{SmallVec, smallvec};
 
+use crate::cell::{Counts, Stop, Thread, WriterCell, WriterState};
 use crate::claim::Room;
 use crate::failure;
 use crate::leaf::{Leaves, Source, absent};
 use crate::structure::Structure;
 use crate::waiting::{Patience, SLICE, Token, interruptible, look};
 
-/// A sample of more bytes is copied without the interpreter's lock.
-const SMALL: usize = 8 << 10;
+/// More bytes are copied without the interpreter's lock.
+pub(crate) const SMALL: usize = 8 << 10;
 
 /// Something for each leaf: on the stack, for so many.
 pub(crate) type PerLeaf<T> = SmallVec<[T; 8]>;
@@ -26,8 +27,7 @@ pub(crate) type PerLeaf<T> = SmallVec<[T; 8]>;
 /// The way of samples into a table.
 pub(crate) struct Filling {
     cell: Arc<WriterCell>,
-    /// Beside the cell, which the one who waits holds locked.
-    pub(crate) canceller: Canceller,
+    canceller: Canceller,
     leaves: Arc<Leaves>,
     /// Of the samples seen last. A sample of another one that has the same leaves is as good.
     structure: Mutex<Option<Py<Structure>>>,
@@ -35,80 +35,8 @@ pub(crate) struct Filling {
     timeout: Option<f64>,
 }
 
-/// What claims keep alive: the mapping.
-pub(crate) struct WriterCell {
-    /// Looked at before the lock: in a child, a thread of the parent's may hold it for ever.
-    pub(crate) birthplace: Birthplace,
-    state: Mutex<WriterState>,
-}
-
-pub(crate) struct WriterState {
-    pub(crate) writer: Inner,
-    /// The claim that is open, in the hands of a `Room`.
-    pub(crate) open: Option<ClaimAside>,
-    pub(crate) finished: bool,
-    /// What it is called.
-    noun: &'static str,
-}
-
-/// Why nothing was written, or nothing more.
-pub(crate) enum Stop {
-    Failed(Error),
-    /// It has finished; it is called so.
-    Finished(&'static str),
-    /// A claim of it is open; it is called so.
-    Open(&'static str),
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl Stop {
-    pub(crate) fn raise(self, py: Python<'_>) -> PyErr {
-        match self {
-            Self::Failed(error) => failure::of(py, error),
-            Self::Finished(noun) => {
-                let message = format!("this {noun} has finished: attach another");
-                failure::raise(py, "FinishedError", &message, &[])
-            }
-            Self::Open(noun) => {
-                let message = format!("a claim of this {noun} is open: end it first");
-                failure::raise(py, "ClaimError", &message, &[])
-            }
-        }
-    }
-}
-
-impl WriterCell {
-    /// The state. Nobody runs Python code or waits for the interpreter while holding it.
-    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, WriterState>, Stop> {
-        match self.birthplace.is_elsewhere() {
-            true => Err(Stop::Failed(Error::Forked)),
-            false => Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner)),
-        }
-    }
-
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, WriterState>> {
-        if self.birthplace.is_elsewhere() { None } else { self.state.try_lock().ok() }
-    }
-}
-
 impl WriterState {
-    #[inline]
-    pub(crate) fn usable(&mut self) -> Result<&mut Inner, Stop> {
-        if self.finished {
-            return Err(Stop::Finished(self.noun));
-        }
-        if self.open.is_some() {
-            return Err(Stop::Open(self.noun));
-        }
-        Ok(&mut self.writer)
-    }
-
-    /// Writes samples, those that are not done, for as long as there is room.
+    /// Writes samples, those that are not done, for as long as there is room and nobody else has the writer.
     #[inline]
     fn write_at_once(
         &mut self,
@@ -116,48 +44,77 @@ impl WriterState {
         samples: &Samples<'_>,
         so_far: &mut SoFar,
     ) -> Result<(), Stop> {
-        while so_far.done < samples.count {
-            // Without the clock, which costs as much as a small sample.
-            let Some(claim) = self.usable()?.try_claim(at_most(samples.count - so_far.done))? else { break };
-            so_far.done += fill(claim, leaves, samples, so_far.done)?;
-        }
-        so_far.version = self.writer.version();
-        Ok(())
+        let written = self.write_pieces(leaves, samples, so_far);
+        self.count();
+        so_far.version = self.counts().version;
+        written
     }
 
-    /// Writes a piece of the samples, waiting for room. Whether there was any.
-    fn write_waiting(
+    #[inline]
+    fn write_pieces(
         &mut self,
         leaves: &Leaves,
         samples: &Samples<'_>,
         so_far: &mut SoFar,
-        wait: Duration,
-    ) -> Result<bool, Stop> {
-        let writer = self.usable()?;
-        writer.set_timeout(wait);
-        match writer.claim(at_most(samples.count - so_far.done)) {
-            Ok(claim) => so_far.done += fill(claim, leaves, samples, so_far.done)?,
-            Err(Error::TimedOut { .. }) => return Ok(false),
-            Err(error) => return Err(error.into()),
+    ) -> Result<(), Stop> {
+        let Some(writer) = self.usable_now()? else { return Ok(()) };
+        while so_far.done < samples.count {
+            // Without the clock, which costs as much as a small sample.
+            let Some(claim) = writer.try_claim(at_most(samples.count - so_far.done))? else { break };
+            so_far.done += fill(claim, leaves, samples, so_far.done)?;
         }
-        so_far.version = self.writer.version();
-        Ok(true)
+        Ok(())
     }
 }
 
 /// What a call writes.
-struct Samples<'a> {
+pub(crate) struct Samples<'a> {
     sources: &'a [Source],
     count: usize,
     /// What is said of each, or nothing of any.
     marks: &'a [Mark],
 }
 
+impl<'a> Samples<'a> {
+    pub(crate) const fn new(sources: &'a [Source], count: usize) -> Self {
+        Self { sources, count, marks: &[] }
+    }
+
+    /// With something that is said of each.
+    pub(crate) const fn marked(sources: &'a [Source], count: usize, marks: &'a [Mark]) -> Self {
+        Self { sources, count, marks }
+    }
+}
+
+/// What a claim is for.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    samples: u32,
+    /// Its arrays have an axis for samples.
+    many: bool,
+}
+
+impl Wanted {
+    /// One sample, or up to so many.
+    pub(crate) fn new(n: Option<i64>) -> PyResult<Self> {
+        if n.is_some_and(|n| n < 1) {
+            return Err(PyValueError::new_err("a claim is for one sample at least"));
+        }
+        // More than that is no room anyway: a claim lies in one block.
+        let samples = n.map_or(1, |n| u32::try_from(n).unwrap_or(u32::MAX));
+        Ok(Self { samples, many: n.is_some() })
+    }
+
+    pub(crate) const fn is_many(&self) -> bool {
+        self.many
+    }
+}
+
 /// How far a call has come.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct SoFar {
     /// Samples that are committed.
-    done: usize,
+    pub(crate) done: usize,
     /// Of a latest table: the version of the last.
     pub(crate) version: u64,
 }
@@ -200,8 +157,7 @@ impl Filling {
     ) -> PyResult<Self> {
         let leaves = Arc::new(Leaves::new(py, writer.spec())?);
         let canceller = writer.canceller();
-        let state = Mutex::new(WriterState { writer, open: None, finished: false, noun });
-        let cell = Arc::new(WriterCell { birthplace: Birthplace::here(), state });
+        let cell = Arc::new(WriterCell::new(writer, noun));
         Ok(Self { cell, canceller, leaves, structure: Mutex::new(structure), timeout })
     }
 
@@ -259,53 +215,61 @@ impl Filling {
         }
     }
 
-    /// Writes samples.
+    /// Writes samples, those that are not done, waiting for room.
     pub(crate) fn write(
         &self,
         py: Python<'_>,
-        sources: &[Source],
-        count: usize,
+        samples: &Samples<'_>,
+        done: usize,
         timeout: Option<f64>,
         token: Option<&Token>,
     ) -> PyResult<SoFar> {
-        self.write_marked(py, sources, count, &[], timeout, token)
+        expect_wanted(token).map_err(|stop| stop.raise(py))?;
+        let so_far = self.write_at_once(py, samples, done)?;
+        match so_far.done >= samples.count {
+            true => Ok(so_far),
+            false => self.write_waiting(py, samples, so_far, timeout, token),
+        }
     }
 
-    /// Writes samples, and says something of each, or of none.
-    pub(crate) fn write_marked(
-        &self,
-        py: Python<'_>,
-        sources: &[Source],
-        count: usize,
-        marks: &[Mark],
-        timeout: Option<f64>,
-        token: Option<&Token>,
-    ) -> PyResult<SoFar> {
-        let samples = Samples { sources, count, marks };
-        if count == 0 {
-            // Nothing to write is no reason to be silent about one who could not.
-            let usable = || self.cell.lock()?.usable().map(drop);
-            py.detach(usable).map_err(|stop: Stop| stop.raise(py))?;
-            return Ok(SoFar::default());
+    /// As [`Filling::write`], as far as that can be done without waiting, also for a claim that another task of this thread
+    /// has open.
+    pub(crate) fn write_without_waiting(&self, py: Python<'_>, samples: &Samples<'_>) -> PyResult<SoFar> {
+        match self.is_claimed(py)? {
+            true => Ok(SoFar::default()),
+            false => self.write_at_once(py, samples, 0),
         }
-        let mut so_far = SoFar::default();
-        let written = if count.saturating_mul(self.leaves.bytes) <= SMALL {
-            // Who holds the state waits without the interpreter's lock, and is not to be waited for with it.
+    }
+
+    /// Writes samples, those that are not done, for as long as there is room and no other thread has the writer.
+    #[inline]
+    fn write_at_once(&self, py: Python<'_>, samples: &Samples<'_>, done: usize) -> PyResult<SoFar> {
+        let mut so_far = SoFar { done, version: 0 };
+        let written = if samples.count == 0 {
+            // Nothing to write is no reason to be silent about one who could not.
+            py.detach(|| self.cell.lock()?.usable_now().map(drop))
+        } else if samples.count.saturating_mul(self.leaves.bytes) <= SMALL {
+            // Who holds the state is not to be waited for with the interpreter's lock.
             match self.cell.try_lock() {
-                Some(mut state) => state.write_at_once(&self.leaves, &samples, &mut so_far),
+                Some(mut state) => state.write_at_once(&self.leaves, samples, &mut so_far),
                 None => Ok(()),
             }
         } else {
-            py.detach(|| self.cell.lock()?.write_at_once(&self.leaves, &samples, &mut so_far))
+            py.detach(|| {
+                let Some(mut out) = self.cell.line().take(Duration::ZERO)? else { return Ok(()) };
+                while so_far.done < samples.count {
+                    let Some(claim) = out.try_claim(at_most(samples.count - so_far.done))? else { break };
+                    so_far.done += fill(claim, &self.leaves, samples, so_far.done)?;
+                }
+                so_far.version = out.counts().version;
+                Ok(())
+            })
         };
         match written {
-            Ok(()) if so_far.done == count => return Ok(so_far),
-            Ok(()) => {}
             // Somebody cancels, but who says so by the token: it is looked at.
-            Err(Stop::Failed(Error::Cancelled)) => look(py, token)?,
-            Err(stop) => return Err(partly(py, stop, so_far.done, count)),
+            Ok(()) | Err(Stop::Failed(Error::Cancelled)) => Ok(so_far),
+            Err(stop) => Err(partly(py, stop, so_far.done, samples.count)),
         }
-        self.write_waiting(py, &samples, so_far, timeout, token)
     }
 
     #[cold]
@@ -318,19 +282,30 @@ impl Filling {
         token: Option<&Token>,
     ) -> PyResult<SoFar> {
         let patience = Patience::new(timeout.or(self.timeout))?;
+        let mut line = self.cell.line();
         while so_far.done < samples.count {
             // One look at least, also for a timeout of 0.
             let slice = patience.slice(SLICE);
-            let wait = slice.unwrap_or_default();
-            let written =
-                py.detach(|| self.cell.lock()?.write_waiting(&self.leaves, samples, &mut so_far, wait));
+            let written = py.detach(|| {
+                let deadline = Instant::now() + slice.unwrap_or_default();
+                let Some(mut out) = line.take(slice.unwrap_or_default())? else { return Ok(false) };
+                let left = deadline.saturating_duration_since(Instant::now());
+                expect_wanted(token)?;
+                let Some(claim) = out.claim(at_most(samples.count - so_far.done), left)? else {
+                    return Ok(false);
+                };
+                // Room and the cancellation may have come together.
+                expect_wanted(token)?;
+                so_far.done += fill(claim, &self.leaves, samples, so_far.done)?;
+                so_far.version = out.counts().version;
+                Ok(true)
+            });
             let stop = match written {
                 Ok(true) => continue,
-                Ok(false) if slice.is_none() => {
-                    Stop::Failed(Error::TimedOut { what: "waiting for room", after: patience.total() })
-                }
+                Ok(false) if slice.is_none() => self.cell.late(patience),
                 Ok(false) | Err(Stop::Failed(Error::Cancelled)) => {
-                    look(py, token)?;
+                    let (done, of) = (so_far.done, samples.count);
+                    look(py, token).map_err(|error| interrupted(py, error, done, of))?;
                     continue;
                 }
                 Err(stop) => stop,
@@ -364,44 +339,61 @@ impl Filling {
         Ok((sources, count.unwrap_or(0)))
     }
 
-    /// Room for samples, waiting for it.
+    /// Room for samples, waiting for it, as that thread's.
     pub(crate) fn claim(
         &self,
         py: Python<'_>,
-        wanted: u32,
-        many: bool,
+        wanted: Wanted,
         timeout: Option<f64>,
         token: Option<&Token>,
+        whose: Option<i32>,
     ) -> PyResult<Room> {
-        let structure = self.structure(py)?;
         let patience = Patience::new(timeout.or(self.timeout))?;
+        let whose = whose.map_or_else(Thread::this, Thread);
+        let room = self.claim_within(py, wanted, patience, token, whose)?;
+        room.ok_or_else(|| self.cell.late(patience).raise(py))
+    }
+
+    /// Room for samples that is there now, and is not to be waited for, not even for a claim of this thread's.
+    pub(crate) fn claim_without_waiting(&self, py: Python<'_>, wanted: Wanted) -> PyResult<Option<Room>> {
+        match self.is_claimed(py)? {
+            true => Ok(None),
+            false => self.claim_within(py, wanted, Patience::new(Some(0.0))?, None, Thread::this()),
+        }
+    }
+
+    /// None if there is no room in time.
+    fn claim_within(
+        &self,
+        py: Python<'_>,
+        wanted: Wanted,
+        patience: Patience,
+        token: Option<&Token>,
+        whose: Thread,
+    ) -> PyResult<Option<Room>> {
+        let structure = self.structure(py)?;
+        let mut line = self.cell.line();
         loop {
             let slice = patience.slice(SLICE);
             let claimed = py.detach(|| -> Result<_, Stop> {
-                let mut state = self.cell.lock()?;
-                let writer = state.usable()?;
-                writer.set_timeout(slice.unwrap_or_default());
-                let mut claim = match writer.claim(wanted) {
-                    Ok(claim) => claim,
-                    Err(Error::TimedOut { .. }) => return Ok(None),
-                    Err(error) => return Err(error.into()),
-                };
+                let deadline = Instant::now() + slice.unwrap_or_default();
+                let Some(mut out) = line.take(slice.unwrap_or_default())? else { return Ok(None) };
+                let left = deadline.saturating_duration_since(Instant::now());
+                let Some(mut claim) = out.claim(wanted.samples, left)? else { return Ok(None) };
                 let samples = claim.len();
                 let arrays = (0..self.leaves.all.len()).map(|i| claim.array_mut(i).as_mut_ptr() as usize);
                 let arrays: Vec<usize> = arrays.collect();
                 let aside = claim.put_aside();
-                state.open = Some(aside);
+                out.keep_open(aside, whose);
                 Ok(Some((samples, arrays, aside)))
             });
             match claimed {
                 Ok(Some((samples, arrays, aside))) => {
-                    let cell = self.cell.clone();
-                    return Room::new(py, cell, aside, &self.leaves, &structure, samples, many, &arrays);
+                    let (cell, many) = (self.cell.clone(), wanted.many);
+                    return Room::new(py, cell, aside, &self.leaves, &structure, samples, many, &arrays)
+                        .map(Some);
                 }
-                Ok(None) if slice.is_none() => {
-                    let error = Error::TimedOut { what: "waiting for room", after: patience.total() };
-                    return Err(failure::of(py, error));
-                }
+                Ok(None) if slice.is_none() => return Ok(None),
                 Ok(None) | Err(Stop::Failed(Error::Cancelled)) => look(py, token)?,
                 Err(stop) => return Err(stop.raise(py)),
             }
@@ -410,45 +402,79 @@ impl Filling {
 
     /// Says that nothing more is written.
     pub(crate) fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        let cell = self.cell.clone();
+        let (cell, patience, caller) = (self.cell.clone(), Patience::new(self.timeout)?, Thread::this());
         let finish = move || -> Result<(), Stop> {
-            let mut state = cell.lock()?;
-            if state.finished {
+            if cell.lock()?.is_finished() {
                 return Ok(());
             }
-            state.usable()?.say_finished()?;
-            state.finished = true;
-            Ok(())
+            let mut line = cell.line_of(caller);
+            loop {
+                let slice = patience.slice(Duration::MAX);
+                match (line.take(slice.unwrap_or_default())?, slice) {
+                    (Some(out), _) => return out.finish(),
+                    (None, None) => return Err(cell.late(patience)),
+                    (None, Some(_)) => {}
+                }
+            }
         };
         interruptible(py, finish)?.map_err(|stop| stop.raise(py))
     }
 
-    /// A number of its state's, waiting for whoever is in it.
-    pub(crate) fn asked<T: Send>(
-        &self,
-        py: Python<'_>,
-        ask: impl FnOnce(&WriterState) -> T + Send,
-    ) -> PyResult<T> {
+    /// Ends the wait that is going on, or else the next one, so that its call looks at its token.
+    pub(crate) fn wake(&self) {
+        self.canceller.cancel();
+        self.cell.wake();
+    }
+
+    fn is_claimed(&self, py: Python<'_>) -> PyResult<bool> {
+        self.asked(py, WriterState::is_claimed)
+    }
+
+    /// Whether it has finished.
+    pub(crate) fn is_finished(&self, py: Python<'_>) -> PyResult<bool> {
+        self.asked(py, WriterState::is_finished)
+    }
+
+    /// What it has counted.
+    pub(crate) fn counts(&self, py: Python<'_>) -> PyResult<Counts> {
+        self.asked(py, WriterState::counts)
+    }
+
+    fn asked<T: Send>(&self, py: Python<'_>, ask: impl FnOnce(&WriterState) -> T + Send) -> PyResult<T> {
         py.detach(|| Ok(ask(&*self.cell.lock()?))).map_err(|stop: Stop| stop.raise(py))
     }
 
-    /// A number and what it does, for people; no number where another thread is in it, or in a forked child.
-    pub(crate) fn said(&self, number: impl FnOnce(&Inner) -> u64) -> (Option<u64>, &'static str) {
-        if self.cell.birthplace.is_elsewhere() {
-            return (None, "of no use in a forked process");
-        }
-        match self.cell.try_lock() {
-            None => (None, "in use by another thread"),
-            Some(state) => {
-                let does = match (state.finished, state.open.is_some()) {
-                    (true, _) => "finished",
-                    (false, true) => "a claim is open",
-                    (false, false) => "open",
+    /// What it has counted and what it does, for people; no numbers in a forked child.
+    pub(crate) fn said(&self, py: Python<'_>) -> (Option<Counts>, &'static str) {
+        py.detach(|| match self.cell.lock() {
+            Err(_) => (None, "of no use in a forked process"),
+            Ok(state) => {
+                let does = match (state.is_finished(), state.is_claimed(), state.is_waiting()) {
+                    (true, ..) => "finished",
+                    (_, true, _) => "a claim is open",
+                    (_, _, true) => "waits for room",
+                    _ => "open",
                 };
-                (Some(number(&state.writer)), does)
+                (Some(state.counts()), does)
             }
-        }
+        })
     }
+}
+
+/// An interrupt in the middle of several samples, which says how many were written.
+fn interrupted(py: Python<'_>, error: PyErr, done: usize, of: usize) -> PyErr {
+    if of > 1 {
+        let value = error.value(py);
+        // Exceptions take attributes, and notes since Python 3.11. One that does not is told as it is.
+        let _ = value.setattr("done", done);
+        let _ = value.call_method1("add_note", (format!("{done} of {of} samples were written"),));
+    }
+    error
+}
+
+/// Nothing is written for one who has been cancelled.
+fn expect_wanted(token: Option<&Token>) -> Result<(), Stop> {
+    if token.is_some_and(Token::is_cancelled) { Err(Stop::Failed(Error::Cancelled)) } else { Ok(()) }
 }
 
 fn partly(py: Python<'_>, stop: Stop, done: usize, of: usize) -> PyErr {

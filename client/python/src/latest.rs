@@ -9,15 +9,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use echo::sync::{AtomicU32, Ordering};
 use echo_client::{Canceller, Error, LatestOptions, LatestReader as Inner, Pinned};
 use pyo3::prelude::*;
 
-use crate::connection::Client;
+use crate::connection::{Client, Described};
 use crate::failure;
 use crate::filling::derived;
 use crate::leaf::Leaves;
-use crate::lease::{Lease, Pending, Taken};
+use crate::lease::{Held, Lease, Taken};
+use crate::pending::Pending;
 use crate::pinning::pin;
 use crate::shown::Shown;
 use crate::structure::Structure;
@@ -39,7 +39,7 @@ pub(crate) struct LatestReader {
     structure: Py<Structure>,
     table: Arc<str>,
     /// Values that were handed out and not given back.
-    held: Arc<AtomicU32>,
+    held: Arc<Held>,
     pending: Py<Pending>,
     copy: bool,
     pinned: Mutex<Option<Pinned>>,
@@ -81,7 +81,7 @@ impl LatestReader {
     #[inline]
     fn at_once(&self, py: Python<'_>, version: u64) -> PyResult<Result<Option<Value>, Error>> {
         if !self.reader.is_elsewhere() && !self.pending.get().is_empty() {
-            self.pending.get().poll(py)?;
+            self.pending.get().poll(py, false)?;
         }
         let mut taken = self.reader.newer_than(version);
         for pause in PAUSES {
@@ -112,11 +112,11 @@ impl LatestReader {
         let mut is_collected = false;
         loop {
             look(py, token)?;
-            if !is_collected && patience.elapsed() >= SLICE && self.held.load(Ordering::Relaxed) > 0 {
+            if !is_collected && patience.elapsed() >= SLICE && self.held.now() > 0 {
                 is_collected = true;
                 collect(py)?;
             }
-            let is_pending = !self.pending.get().is_empty();
+            let is_pending = self.pending.get().is_hopeful();
             let slice = patience.slice(if is_pending { SHORT } else { SLICE });
             let got = py.detach(|| {
                 let value = self.reader.wait_newer_than(version, slice.unwrap_or_default())?;
@@ -140,7 +140,7 @@ impl LatestReader {
                 Err(error) => return Err(failure::of(py, error)),
             }
             if is_pending {
-                self.pending.get().poll(py)?;
+                self.pending.get().poll(py, false)?;
             }
         }
     }
@@ -154,7 +154,8 @@ fn collect(py: Python<'_>) -> PyResult<()> {
 #[pymethods]
 impl LatestReader {
     #[new]
-    #[pyo3(signature = (client, table, structure, registrable, poll, copy))]
+    #[expect(clippy::too_many_arguments, reason = "what a reader is; named in Python")]
+    #[pyo3(signature = (client, table, structure, registrable, poll, copy, arrays=None))]
     fn attach(
         py: Python<'_>,
         client: &Bound<'_, Client>,
@@ -163,9 +164,10 @@ impl LatestReader {
         registrable: bool,
         poll: f64,
         copy: bool,
+        arrays: Option<Vec<Described>>,
     ) -> PyResult<Self> {
         let poll = duration(Some(poll))?.unwrap_or(Duration::MAX);
-        client.get().latest(py, table, structure, LatestOptions { poll, registrable }, copy)
+        client.get().latest(py, table, structure, LatestOptions { poll, registrable }, copy, arrays)
     }
 
     /// The newest value, or None if nothing has been published; also when the table has ended or the daemon is gone.
@@ -237,7 +239,7 @@ impl LatestReader {
     /// Values that were handed out and not given back yet, one that was handed out twice counted twice.
     #[getter]
     fn held(&self) -> u32 {
-        self.held.load(Ordering::Relaxed)
+        self.held.now()
     }
 
     /// The name of the table that it reads.

@@ -10,13 +10,13 @@
 //! The last of them that goes gives the block back. numpy keeps the base of an array for every view of the array, so a
 //! slice, a reshape, or a tensor over it holds the lease as well.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use echo::sync::{AtomicU32, Ordering};
 use echo_client::{ArrayView, Batch, SampledBatch, Value};
 use pyo3::prelude::*;
 
-use crate::filling::WriterCell;
+use crate::cell::WriterCell;
 
 /// What a reader took out of a table, in the client's hands.
 pub(crate) enum Taken {
@@ -90,21 +90,54 @@ pub(crate) struct Lease {
     _counted: Counted,
 }
 
+/// How many a reader has handed out.
+#[derive(Default)]
+pub(crate) struct Held {
+    now: AtomicU32,
+    given_back: AtomicU32,
+}
+
+impl Held {
+    /// How many are not back.
+    pub(crate) fn now(&self) -> u32 {
+        // acquire: pairs with the release in `Counted::drop`: what is not held any more is on its way back
+        self.now.load(Ordering::Acquire)
+    }
+
+    /// Another number whenever one came back.
+    pub(crate) fn given_back(&self) -> u32 {
+        // Relaxed: who waits looks again and again, and nothing else hangs on it.
+        self.given_back.load(Ordering::Relaxed)
+    }
+}
+
 /// One of those that a reader has handed out.
-struct Counted(Arc<AtomicU32>);
+struct Counted(Arc<Held>);
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        // release: whoever sees the lower number sees that it is back
-        self.0.fetch_sub(1, Ordering::Release);
+        self.0.given_back.fetch_add(1, Ordering::Relaxed);
+        // release: pairs with the acquire in `Held::now`
+        self.0.now.fetch_sub(1, Ordering::Release);
     }
 }
 
 impl Lease {
     /// Of what was handed out just now.
-    pub(crate) fn new(taken: Taken, held: &Arc<AtomicU32>) -> Arc<Self> {
-        held.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn new(taken: Taken, held: &Arc<Held>) -> Arc<Self> {
+        held.now.fetch_add(1, Ordering::Relaxed);
         Arc::new(Self { taken, views: AtomicU32::new(0), _counted: Counted(held.clone()) })
+    }
+
+    /// Gives a batch to nobody, so that its reader has it once more. False if what was taken goes to one only.
+    pub(crate) fn put_back(self) -> bool {
+        match self.taken {
+            Taken::Batch(batch) => {
+                batch.put_back();
+                true
+            }
+            Taken::Value(_) | Taken::Sampled(_) => false,
+        }
     }
 
     /// Trees of views that are alive.
@@ -166,78 +199,5 @@ impl Hold {
             }
             Keeps::Writer(_) => "<memory of a claim>".into(),
         }
-    }
-}
-
-/// Batches or values of one reader that are given back when their events have happened.
-#[pyclass(frozen, module = "echod._native")]
-#[derive(Default)]
-pub(crate) struct Pending {
-    state: Mutex<PendingState>,
-}
-
-#[derive(Default)]
-struct PendingState {
-    waiting: Vec<(Py<PyAny>, Arc<Lease>)>,
-    /// Whose events are being asked, by whatever thread: they wait as well.
-    asked: usize,
-}
-
-impl PendingState {
-    const fn len(&self) -> usize {
-        self.waiting.len() + self.asked
-    }
-}
-
-#[pymethods]
-impl Pending {
-    /// Asks every event that no other thread asks, and gives back the batches of those that have happened. How many are
-    /// left.
-    pub(crate) fn poll(&self, py: Python<'_>) -> PyResult<usize> {
-        // Taken out, since events are Python code: no lock is held while it runs.
-        let waiting = {
-            let mut state = self.lock();
-            state.asked += state.waiting.len();
-            std::mem::take(&mut state.waiting)
-        };
-        let asked = waiting.len();
-        let (mut left, mut first) = (Vec::new(), None);
-        for (event, lease) in waiting {
-            match event.bind(py).call_method0("query").and_then(|happened| happened.is_truthy()) {
-                Ok(true) => drop(lease),
-                Ok(false) => left.push((event, lease)),
-                Err(error) => {
-                    // Nobody knows whether it has happened, so the batch stays.
-                    left.push((event, lease));
-                    first.get_or_insert(error);
-                }
-            }
-        }
-        let mut state = self.lock();
-        state.asked -= asked;
-        state.waiting.append(&mut left);
-        match first {
-            Some(error) => Err(error),
-            None => Ok(state.len()),
-        }
-    }
-
-    #[pyo3(name = "__len__")]
-    pub(crate) fn len(&self) -> usize {
-        self.lock().len()
-    }
-}
-
-impl Pending {
-    pub(crate) fn add(&self, event: Py<PyAny>, lease: Arc<Lease>) {
-        self.lock().waiting.push((event, lease));
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, PendingState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Python says what a sample looks like and what is to happen; here is what happens for each sample, batch and value.
 //! Reading order: `connection` (a daemon and its tables), `structure` (the pytree, as steps to its leaves), `leaf` (one
-//! leaf: what may be written into it), `strided` (copying it), `filling`, `claim` and `writer`, then `reader`, `lease`, `shown`
-//! and `batch`; of latest tables `publisher`, `latest` and `value`, of replay tables `replay_settings`, `marks`,
+//! leaf: what may be written into it), `strided` (copying it), `filling`, `cell`, `claim` and `writer`, then `reader`, `lease`,
+//! `pending`, `all_held`, `shown` and `batch`; of latest tables `publisher`, `latest` and `value`, of replay tables `replay_settings`, `marks`,
 //! `replay_writer`, `replay_claim`, `sampler` and `sampled`, which add little to these. `array` is the one door to
 //! numpy's C interface and `dlpack` that to everybody else's, `pinning` page-locks, `waiting` says how a wait is interrupted,
 //! `failure` how errors look.
@@ -12,8 +12,10 @@
 //! while Python code runs; and a view of a batch or a value holds its lease, so a block goes round only when no array of this
 //! process shows it any more.
 
+mod all_held;
 mod array;
 mod batch;
+mod cell;
 mod claim;
 mod command;
 mod connection;
@@ -24,6 +26,7 @@ mod latest;
 mod leaf;
 mod lease;
 mod marks;
+mod pending;
 mod pinning;
 mod publisher;
 mod reader;
@@ -57,7 +60,9 @@ mod _native {
     #[pymodule_export]
     use crate::latest::LatestReader;
     #[pymodule_export]
-    use crate::lease::{Hold, Pending};
+    use crate::lease::Hold;
+    #[pymodule_export]
+    use crate::pending::Pending;
     #[pymodule_export]
     use crate::publisher::Publisher;
     #[pymodule_export]

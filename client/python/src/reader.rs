@@ -1,30 +1,30 @@
 //! The trainer's side: batches out.
 //!
 //! A batch that is complete is taken without letting go of the interpreter's lock; waits are made of slices. A batch that
-//! nobody got after all, because its call was cancelled meanwhile, is kept for the next call: it was granted to this
+//! nobody got after all, because its call was cancelled meanwhile, is put back for the next call: it was granted to this
 //! reader, and dropping it would lose its samples.
 //!
-//! A reader whose every batch is held by this program can get no other. The wait then ends in an error, after some
-//! patience: another thread may be about to give one back.
+//! A reader whose every batch is held by this program can get no other: the wait then ends in an error (`all_held`).
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use echo::memory::fork::Birthplace;
-use echo::sync::{AtomicU32, Ordering};
 use echo_client::message::{EndReason, MAX_PREFETCH};
 use echo_client::{Canceller, Error, Pinned, Reader as Inner, ReaderOptions};
 use pyo3::exceptions::{PyStopIteration, PyValueError};
 use pyo3::prelude::*;
 
+use crate::all_held::AllHeld;
 use crate::batch::Batch;
 use crate::connection::{Client, Described};
 use crate::failure;
 use crate::filling::derived;
 use crate::leaf::Leaves;
-use crate::lease::{Lease, Pending, Taken};
+use crate::lease::{Held, Lease, Taken};
+use crate::pending::Pending;
 use crate::pinning::pin;
 use crate::shown::Shown;
 use crate::structure::Structure;
@@ -33,31 +33,21 @@ use crate::waiting::{Patience, SLICE, Token, duration, look};
 /// Longest time without a look where something in this process may end the wait.
 const SHORT: Duration = Duration::from_millis(1);
 
-/// How long everything is held before the garbage collector is asked.
-const COLLECT: Duration = Duration::from_millis(100);
-
-/// This program holds all that the reader can have.
-struct AllHeld {
-    since: Instant,
-    /// The garbage collector was asked.
-    is_collected: bool,
-}
-
 /// The right to read batches out of a table. Each batch goes to one reader.
 #[pyclass(frozen, subclass, module = "echod._native")]
 pub(crate) struct Reader {
-    /// Looked at before any lock: in a child, a thread of the parent's may hold it for ever.
+    /// Looked at before anything else: in a child, a thread of the parent's may hold a lock for ever.
     birthplace: Birthplace,
-    reader: Mutex<Inner>,
+    reader: Inner,
     canceller: Canceller,
     leaves: Arc<Leaves>,
     structure: Py<Structure>,
     table: Arc<str>,
     /// Batches that were handed out and not given back.
-    held: Arc<AtomicU32>,
+    held: Arc<Held>,
     depth: u32,
     pending: Py<Pending>,
-    /// Batches that nobody got.
+    /// Batches that nobody got, and that cannot be put back, since they were copied.
     kept: Mutex<VecDeque<Py<Batch>>>,
     copy: bool,
     /// How long it waits while this program holds everything.
@@ -80,7 +70,7 @@ impl Reader {
             canceller: reader.canceller(),
             table: reader.spec().name.as_str().into(),
             depth: reader.depth(),
-            reader: Mutex::new(reader),
+            reader,
             leaves,
             structure,
             held: Arc::default(),
@@ -90,14 +80,6 @@ impl Reader {
             patience: duration(patience)?,
             pinned: Mutex::default(),
         })
-    }
-
-    /// The client's reader. Nobody runs Python code or waits for the interpreter while holding it.
-    fn lock(&self) -> Result<MutexGuard<'_, Inner>, Error> {
-        match self.birthplace.is_elsewhere() {
-            true => Err(Error::Forked),
-            false => Ok(self.reader.lock().unwrap_or_else(PoisonError::into_inner)),
-        }
     }
 
     fn lease(&self, batch: echo_client::Batch) -> Arc<Lease> {
@@ -117,18 +99,12 @@ impl Reader {
             return Err(failure::forked(py));
         }
         if !self.pending.get().is_empty() {
-            self.pending.get().poll(py)?;
+            self.pending.get().poll(py, false)?;
         }
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        if let Some(kept) = kept {
+        if let Some(kept) = self.kept() {
             return Ok(Some(kept));
         }
-        // Who holds it waits without the interpreter's lock, and will find the batch.
-        let found = match self.reader.try_lock() {
-            Ok(mut reader) => reader.try_next_batch(),
-            Err(_) => return Ok(None),
-        };
-        match found {
+        match self.reader.try_next_batch_shared() {
             Ok(Some(batch)) => self.batch(py, self.lease(batch)).map(Some),
             // Somebody cancels, but who says so by the token: it is looked at.
             Ok(None) | Err(Error::Cancelled) => Ok(None),
@@ -142,13 +118,13 @@ impl Reader {
         let mut all_held: Option<AllHeld> = None;
         loop {
             look(py, token)?;
-            let is_pending = !self.pending.get().is_empty();
-            // acquire: pairs with the release in `lease`: what is not held any more is on its way back
-            let is_all_held = !is_pending && self.held.load(Ordering::Acquire) >= self.depth;
+            let is_pending = self.pending.get().is_hopeful();
+            let (given_back, is_all_held) =
+                (self.held.given_back(), !is_pending && self.held.now() >= self.depth);
             let longest = if is_pending || is_all_held { SHORT } else { SLICE };
             let slice = patience.slice(longest);
             let got = py.detach(|| {
-                let batch = self.lock()?.next_batch(slice.unwrap_or_default())?;
+                let batch = self.reader.next_batch_shared(slice.unwrap_or_default())?;
                 Ok(self.lease(batch))
             });
             match got {
@@ -160,40 +136,47 @@ impl Reader {
                 Err(error) => return Err(failure::of(py, error)),
             }
             if is_pending {
-                self.pending.get().poll(py)?;
+                self.pending.get().poll(py, false)?;
             }
             match &mut all_held {
                 _ if !is_all_held => all_held = None,
-                None => all_held = Some(AllHeld { since: Instant::now(), is_collected: false }),
-                Some(all_held) => self.bear(py, all_held, patience)?,
+                Some(all_held) if all_held.is_as_before(given_back) => self.bear(py, all_held)?,
+                // For the first time, or anew: a thread was given what came back, and it was not this one.
+                _ => all_held = Some(AllHeld::now(given_back)),
             }
             // One that another call did not want.
-            let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-            if let Some(kept) = kept {
+            if let Some(kept) = self.kept() {
                 return Ok(kept);
             }
         }
     }
 
+    fn kept(&self) -> Option<Py<Batch>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
     /// How long everything may be held.
-    fn bear(&self, py: Python<'_>, all_held: &mut AllHeld, patience: Patience) -> PyResult<()> {
-        let elapsed = all_held.since.elapsed();
-        let is_over = self.patience.is_some_and(|most| elapsed >= most);
-        if !all_held.is_collected && (is_over || elapsed >= COLLECT) {
-            // Batches in cycles (an exception's traceback, say) are nobody's, and nobody else may look for them.
-            all_held.is_collected = true;
-            py.import("gc")?.call_method0("collect")?;
-        }
-        let held = self.held.load(Ordering::Acquire);
+    fn bear(&self, py: Python<'_>, all_held: &mut AllHeld) -> PyResult<()> {
+        let is_over = all_held.is_over(py, self.patience, false)?;
+        // What the garbage collector found is on its way back.
+        let held = self.held.now();
         if !is_over || held < self.depth {
             return Ok(());
         }
+        let advice = match self.depth {
+            _ if !self.pending.get().is_empty() => "some of them wait for events whose query() fails",
+            1 => {
+                "a loop holds its batch while it asks for the next one, which wants a prefetch of 2; or release() it first"
+            }
+            _ => {
+                "release() or delete batches and the arrays over them, use copy=True, or ask for a larger prefetch"
+            }
+        };
         let message = format!(
             "no batch of table {:?} can come: this program holds all {held} that the reader can have (prefetch), and has \
-             given none back for {:.1} s; release() or delete batches and the arrays over them, use copy=True, or ask \
-             for a larger prefetch",
+             given none back for {:.1} s; {advice}",
             self.table,
-            patience.elapsed().as_secs_f64(),
+            all_held.elapsed().as_secs_f64(),
         );
         let number = |n: u32| n.into_pyobject(py).map(Bound::into_any);
         Err(failure::raise(
@@ -209,7 +192,7 @@ impl Reader {
 impl Reader {
     #[new]
     #[expect(clippy::too_many_arguments, reason = "what a reader is; named in Python")]
-    #[pyo3(signature = (client, table, structure, prefetch, registrable, poll, copy, patience, arrays=None, batch_size=None))]
+    #[pyo3(signature = (client, table, structure, prefetch, registrable, poll, copy, patience, arrays=None, batch_size=None, group=None))]
     fn attach(
         py: Python<'_>,
         client: &Bound<'_, Client>,
@@ -222,6 +205,7 @@ impl Reader {
         patience: Option<f64>,
         arrays: Option<Vec<Described>>,
         batch_size: Option<u32>,
+        group: Option<String>,
     ) -> PyResult<Self> {
         let poll = duration(Some(poll))?.unwrap_or(Duration::MAX);
         let valid = u16::try_from(prefetch).ok().filter(|prefetch| (1..=MAX_PREFETCH).contains(prefetch));
@@ -229,7 +213,7 @@ impl Reader {
             PyValueError::new_err(format!("prefetch is {prefetch}, it must be 1 to {MAX_PREFETCH}"))
         })?;
         let options = ReaderOptions { prefetch, poll, registrable };
-        client.get().reader(py, table, structure, options, copy, patience, arrays, batch_size)
+        client.get().reader(py, table, structure, options, copy, patience, arrays, batch_size, group)
     }
 
     /// The next batch. Waits for it, for ever unless `timeout` says how many seconds.
@@ -273,7 +257,12 @@ impl Reader {
 
     /// Takes a batch back that nobody got.
     fn _keep(&self, batch: Py<Batch>) {
+        if batch.get().put_back() {
+            return;
+        }
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).push_back(batch);
+        // Another call may want it.
+        self.canceller.cancel();
     }
 
     /// Ends the wait that is going on, or else the next one, so that its call looks at its token.
@@ -281,10 +270,9 @@ impl Reader {
         self.canceller.cancel();
     }
 
-    /// Page-locks the samples with CUDA: `(bytes, library, pieces)`. Called before anybody has the reader, since signal
-    /// handlers may run while it is locked.
+    /// Page-locks the samples with CUDA.
     fn _pin(&self, py: Python<'_>, library: Option<PathBuf>, vendor_roots: Vec<PathBuf>) -> PyResult<()> {
-        let pinned = pin(py, library, vendor_roots, |options| self.lock()?.pin_host_memory(options))?;
+        let pinned = pin(py, library, vendor_roots, |options| self.reader.pin_host_memory(options))?;
         self.pinned.lock().unwrap_or_else(PoisonError::into_inner).replace(pinned);
         Ok(())
     }
@@ -303,7 +291,7 @@ impl Reader {
     /// Batches that were handed out and not given back yet.
     #[getter]
     fn held(&self) -> u32 {
-        self.held.load(Ordering::Relaxed)
+        self.held.now()
     }
 
     /// How many batches it can have at a time: the prefetch depth, or what the table has if that is less.

@@ -13,19 +13,20 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use echo::sync::{AtomicU32, Ordering};
 use echo_client::message::MAX_PREFETCH;
 use echo_client::{Canceller, Counted, Error, Pinned, Sampler as Inner, SamplerOptions};
 use numpy::PyReadonlyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::connection::Client;
+use crate::all_held::AllHeld;
+use crate::connection::{Client, Described};
 use crate::failure;
 use crate::filling::derived;
 use crate::leaf::Leaves;
-use crate::lease::{Lease, Pending, Taken};
+use crate::lease::{Held, Lease, Taken};
 use crate::marks::version_of;
+use crate::pending::Pending;
 use crate::pinning::pin;
 use crate::sampled::SampledBatch;
 use crate::shown::Shown;
@@ -34,18 +35,8 @@ use crate::waiting::{Patience, SLICE, Token, ask, duration, look};
 
 /// Longest time without a look where something in this process may end the wait.
 const SHORT: Duration = Duration::from_millis(1);
-/// How long everything is held before the garbage collector is asked.
-const COLLECT: Duration = Duration::from_millis(100);
-
 /// Most threads that gather: more of them are a slip.
 const MAX_THREADS: i64 = 256;
-
-/// This program holds all that the reader can have.
-struct AllHeld {
-    since: Instant,
-    /// The garbage collector was asked.
-    is_collected: bool,
-}
 
 /// The right to sample a replay table. Threads may share it.
 #[pyclass(frozen, subclass, module = "echod._native")]
@@ -56,7 +47,7 @@ pub(crate) struct Sampler {
     structure: Py<Structure>,
     table: Arc<str>,
     /// Batches that were handed out and not given back.
-    held: Arc<AtomicU32>,
+    held: Arc<Held>,
     pending: Py<Pending>,
     /// Batches that nobody got.
     kept: Mutex<VecDeque<Py<SampledBatch>>>,
@@ -117,7 +108,7 @@ impl Sampler {
             return Err(failure::forked(py));
         }
         if !self.pending.get().is_empty() {
-            self.pending.get().poll(py)?;
+            self.pending.get().poll(py, false)?;
         }
         if let Some(kept) = self.kept() {
             return Ok(Some(kept));
@@ -141,7 +132,7 @@ impl Sampler {
         let mut cut_at: Option<Instant> = None;
         loop {
             look(py, token)?;
-            let is_pending = !self.pending.get().is_empty();
+            let (is_pending, given_back) = (self.pending.get().is_hopeful(), self.held.given_back());
             let longest = if is_pending || all_held.is_some() { SHORT } else { SLICE };
             let slice = patience.slice(longest);
             let got = py.detach(|| match slice {
@@ -161,13 +152,12 @@ impl Sampler {
                 // Another thread's time was over.
                 Err(Error::NoSamples { .. }) => {}
                 Err(Error::AllHeld { batches }) => {
-                    let now = || AllHeld { since: Instant::now(), is_collected: false };
-                    let all_held = all_held.get_or_insert_with(now);
+                    let before = all_held.take().filter(|before| before.is_as_before(given_back));
+                    let all_held = all_held.insert(before.unwrap_or_else(|| AllHeld::now(given_back)));
                     if !is_pending {
                         self.bear(py, all_held, batches, slice.is_none())?;
                     }
-                    // acquire: pairs with the release when a lease goes
-                    if slice.is_none() && self.held.load(Ordering::Acquire) as usize >= batches {
+                    if slice.is_none() && self.held.now() as usize >= batches {
                         let until = if is_pending { " until their events have happened" } else { "" };
                         let why = format!(
                             "this program holds all {batches} batches that the reader can have{until}"
@@ -187,7 +177,7 @@ impl Sampler {
                 }
             }
             if is_pending {
-                self.pending.get().poll(py)?;
+                self.pending.get().poll(py, false)?;
             }
             // One that another call did not want.
             if let Some(kept) = self.kept() {
@@ -198,22 +188,17 @@ impl Sampler {
 
     /// How long everything may be held.
     fn bear(&self, py: Python<'_>, all_held: &mut AllHeld, batches: usize, is_late: bool) -> PyResult<()> {
-        let elapsed = all_held.since.elapsed();
-        let is_over = self.patience.is_some_and(|most| elapsed >= most);
-        if !all_held.is_collected && (is_over || is_late || elapsed >= COLLECT) {
-            // Batches in cycles (an exception's traceback, say) are nobody's, and nobody else may look for them.
-            all_held.is_collected = true;
-            py.import("gc")?.call_method0("collect")?;
-        }
-        // acquire: pairs with the release when a lease goes
-        let held = self.held.load(Ordering::Acquire);
+        let is_over = all_held.is_over(py, self.patience, is_late)?;
+        // What the garbage collector found is on its way back.
+        let held = self.held.now();
         if !is_over || (held as usize) < batches {
             return Ok(());
         }
         let message = format!(
-            "no batch of table {:?} can come: this program holds all {held} that the reader can have (prefetch + 1); \
-             release() or delete batches and the arrays over them, use copy=True, or ask for a larger prefetch",
+            "no batch of table {:?} can come: this program holds all {held} that the reader can have (prefetch + 1), and \
+             has given none back for {:.1} s; release() or delete batches and the arrays over them, use copy=True, or ask for a larger prefetch",
             self.table,
+            all_held.elapsed().as_secs_f64(),
         );
         let held = held.into_pyobject(py)?.into_any();
         let prefetch = self.sampler.prefetch().into_pyobject(py)?.into_any();
@@ -225,7 +210,7 @@ impl Sampler {
 impl Sampler {
     #[new]
     #[expect(clippy::too_many_arguments, reason = "what a sampler is; named in Python")]
-    #[pyo3(signature = (client, table, structure, batch_size, prefetch, threads, poll, copy, patience))]
+    #[pyo3(signature = (client, table, structure, batch_size, prefetch, threads, poll, copy, patience, arrays=None))]
     fn attach(
         py: Python<'_>,
         client: &Bound<'_, Client>,
@@ -237,13 +222,14 @@ impl Sampler {
         poll: f64,
         copy: bool,
         patience: Option<f64>,
+        arrays: Option<Vec<Described>>,
     ) -> PyResult<Self> {
         let poll = duration(Some(poll))?.unwrap_or(Duration::MAX);
         let batch = batch_size.map(|n| count("batch_size", n, u32::MAX.into())).transpose()?;
         let prefetch = count("prefetch", prefetch, MAX_PREFETCH.into())?;
         let threads = count("threads", threads, MAX_THREADS)?;
         let options = SamplerOptions { batch, prefetch, threads, poll };
-        client.get().sampler(py, table, structure, options, copy, patience)
+        client.get().sampler(py, table, structure, options, copy, patience, arrays)
     }
 
     /// The next batch. Waits for it, for ever unless `timeout` says how many seconds; what was sampled by then, if anything,
@@ -326,6 +312,8 @@ impl Sampler {
     /// Takes a batch back that nobody got.
     fn _keep(&self, batch: Py<SampledBatch>) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).push_back(batch);
+        // Another call may want it.
+        self.canceller.cancel();
     }
 
     /// Ends the wait that is going on, or else the next one, so that its call looks at its token.
@@ -355,7 +343,7 @@ impl Sampler {
     /// Batches that were handed out and not given back yet.
     #[getter]
     fn held(&self) -> u32 {
-        self.held.load(Ordering::Relaxed)
+        self.held.now()
     }
 
     /// Samples in a batch.

@@ -10,7 +10,8 @@ use crate::array;
 use crate::dlpack::DLPackArray;
 use crate::failure;
 use crate::leaf::Leaves;
-use crate::lease::{Hold, Lease, Pending, Viewing};
+use crate::lease::{Hold, Lease, Viewing};
+use crate::pending::Pending;
 use crate::structure::Structure;
 
 /// Arrays that nobody writes any more, until they are given back.
@@ -47,6 +48,20 @@ impl Shown {
         self.copied = Some(self.copy(py)?);
         self.lease.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         Ok(self)
+    }
+
+    /// Gives it to nobody, so that its reader has it once more. False if it cannot: it was copied, somebody looks at it, or
+    /// it is of a kind that goes to one only.
+    pub(crate) fn put_back(&self) -> bool {
+        let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        match lease.take().map(Arc::try_unwrap) {
+            Some(Ok(alone)) => alone.put_back(),
+            Some(Err(shared)) => {
+                lease.replace(shared);
+                false
+            }
+            None => false,
+        }
     }
 
     fn lease(&self, py: Python<'_>) -> PyResult<Arc<Lease>> {
@@ -98,12 +113,13 @@ impl Shown {
 
     /// The pytree with arrays of the caller's own.
     pub(crate) fn copy(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        if let Some(copied) = &self.copied {
-            return Ok(copied.clone_ref(py));
-        }
+        let arrays = match &self.copied {
+            Some(copied) => self.copied_arrays(copied.bind(py))?,
+            None => self.views(py, false)?,
+        };
         // numpy lets go of the interpreter's lock where an array is large.
         let own = |view: Bound<'_, PyAny>| Ok(view.call_method1("copy", ("C",))?.unbind());
-        let copies: Vec<Py<PyAny>> = self.views(py, false)?.into_iter().map(own).collect::<PyResult<_>>()?;
+        let copies: Vec<Py<PyAny>> = arrays.into_iter().map(own).collect::<PyResult<_>>()?;
         let copies = copies.into_iter().map(|copy| copy.into_bound(py)).collect();
         Ok(self.structure.get().tree(py, copies)?.unbind())
     }
@@ -122,16 +138,19 @@ impl Shown {
         Ok(self.structure.get().tree(py, arrays)?.unbind())
     }
 
+    /// The arrays of a copied tree, in the order of the table.
+    fn copied_arrays<'py>(&self, copied: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let mut leaves = vec![None; self.leaves.all.len()];
+        self.structure.get().leaves(copied, &mut leaves)?;
+        Ok(leaves.into_iter().flatten().collect())
+    }
+
     /// The pytree of arrays of another framework, by the function of that name in `echod._frameworks`.
     pub(crate) fn converted(&self, py: Python<'_>, framework: &str) -> PyResult<Py<PyAny>> {
         let convert = py.import("echod._frameworks")?.getattr(framework)?;
         let views = match &self.copied {
             // Its arrays are nobody's but the caller's.
-            Some(copied) => {
-                let mut leaves = vec![None; self.leaves.all.len()];
-                self.structure.get().leaves(copied.bind(py), &mut leaves)?;
-                leaves.into_iter().flatten().collect()
-            }
+            Some(copied) => self.copied_arrays(copied.bind(py))?,
             None => self.views(py, framework == "torch")?,
         };
         let converted: Vec<Bound<'_, PyAny>> =
@@ -174,7 +193,7 @@ impl Shown {
         };
         let (Some(event), Some(lease)) = (after, lease) else { return Ok(()) };
         self.pending.get().add(event.unbind(), lease);
-        let asked = self.pending.get().poll(py);
+        let asked = self.pending.get().poll(py, false);
         // Also where a query failed: others are asked again, and so is this one.
         if !self.pending.get().is_empty() {
             py.import("echod._releaser")?.getattr("watch")?.call1((&self.pending,))?;

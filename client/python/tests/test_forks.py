@@ -58,6 +58,8 @@ ACTS = {
     "append_many": lambda of: of.writer.append_many(MANY),
     "append_many of none": lambda of: of.writer.append_many({"x": np.zeros((0, 3)), "n": np.zeros(0, int)}),
     "append_async": lambda of: asyncio.run(of.writer.append_async(EXAMPLE)),
+    "claim_async": lambda of: asyncio.run(of.writer.claim_async()),
+    "finish_async": lambda of: asyncio.run(of.writer.finish_async()),
     "append_many_async": lambda of: asyncio.run(of.writer.append_many_async(MANY)),
     "claim": lambda of: of.writer.claim(),
     "commit": lambda of: of.claim.commit(),

@@ -50,7 +50,7 @@ def test_a_writer_that_waits_can_be_looked_at(make, until):
     writer.append(EXAMPLE)
     waiting = threading.Thread(target=lambda: writer.append(EXAMPLE, timeout=60), daemon=True)
     waiting.start()
-    until(lambda: "in use by another thread" in repr(writer), "it is not")
+    until(lambda: "1 sample written, waits for room" in repr(writer), "it does not wait")
     assert len(reader.next(60)) == 1
     waiting.join(60)
     assert "2 samples written, open" in repr(writer)

@@ -1,6 +1,7 @@
 """A view keeps its batch, and nothing else does."""
 
 import gc
+import itertools
 import os
 import pickle
 import queue
@@ -287,6 +288,9 @@ def test_copies_hold_nothing(table):
     assert reader.held == 0
     assert [int(batch.data["y"][0]) for batch in batches] == [0, 2, 4, 6]
     batches[0].data["x"][:] = 1
+    copy = batches[0].copy()
+    copy["x"][:] = 2
+    assert (batches[0].data["x"] == 1).all()
 
 
 def test_holding_every_batch_is_an_error_that_says_so(table):
@@ -295,6 +299,36 @@ def test_holding_every_batch_is_an_error_that_says_so(table):
     with pytest.raises(echod.AllHeldError, match="holds all 2") as raised:
         list(reader)
     assert raised.value.held == 2 and raised.value.prefetch == 2
+
+
+def test_a_slow_trainer_in_another_thread_is_waited_for(table):
+    writer = fill(table, 4)
+    reader, todo, go, seen = table.reader(prefetch=3), queue.Queue(), threading.Event(), []
+
+    def train():
+        while (batch := todo.get()) is not None:
+            go.wait(60)
+            seen.append(batch.seq)
+            del batch
+
+    trainer = threading.Thread(target=train)
+    trainer.start()
+    timer = threading.Timer(1.5, go.set)  # longer than one would wait who is alone
+    timer.start()
+    writer.finish()
+    for batch in reader:
+        todo.put(batch)
+        del batch
+    todo.put(None)
+    trainer.join(60)
+    assert seen == [0, 1, 2, 3]
+
+
+def test_a_loop_with_one_batch_is_told_what_it_wants(table):
+    fill(table)
+    with pytest.raises(echod.AllHeldError, match="prefetch of 2"):
+        for batch in table.reader(prefetch=1):  # noqa: B007
+            pass
 
 
 @pytest.mark.parametrize("patience", [0, 0.05, 60, None])
@@ -383,28 +417,65 @@ def test_an_event_that_another_thread_asks_is_still_waited_for(make, until):
     until(lambda: not any(reader.held for reader in readers), "one was forgotten")
 
 
-def test_an_event_that_fails_keeps_its_batch_and_tells_the_next_call(table, until):
+class Broken(Event):
+    broken = True
+
+    def query(self):
+        super().query()
+        if self.broken:
+            raise OSError("the device is gone")
+        return self.happened
+
+
+def test_an_event_that_fails_keeps_its_batch_and_is_told_once(table, until):
     fill(table)
-    reader = table.reader()
-
-    class Broken(Event):
-        broken = False
-
-        def query(self):
-            if self.broken:
-                raise OSError("the device is gone")
-            return super().query()
-
-    event = Broken()
+    reader, event = table.reader(prefetch=2), Broken()
+    event.broken = False
     reader.next().release(after=event)
     event.broken = True
-    for act in (reader.try_next, reader.next, lambda: next(reader)):
-        with pytest.raises(OSError, match="device is gone"):
-            act()
-    assert reader.held == 1
+    until(lambda: event.asked > 5, "nobody asks")  # also by the thread, which tells nobody
+    with pytest.raises(OSError, match="device is gone"):
+        reader.try_next()
+    # What can be read is read, and what cannot is said.
+    batch = reader.next(60)
+    assert batch.seq == 1 and reader.held == 2
+    with pytest.raises(echod.TimeoutError):
+        reader.next(0.2)
+    with pytest.raises(echod.AllHeldError, match="events"):
+        reader.next()
+    asked = event.asked
+    until(lambda: event.asked > asked, "it is not asked again")
+    event.broken, event.happened = False, True
+    until(lambda: reader.held == 1, "it is not asked again")
+    assert reader.next(60).seq == 2
+
+
+def test_an_event_that_fails_at_once_is_asked_again(table, until):
+    fill(table)
+    reader, event = table.reader(), Broken()
+    batch = reader.next()
+    with pytest.raises(OSError, match="device is gone"):
+        batch.release(after=event)
+    assert batch.released and reader.held == 1
+    assert reader.try_next().seq == 1
+    asked = event.asked
+    until(lambda: event.asked > asked, "it is forgotten")
     event.broken, event.happened = False, True
     until(lambda: reader.held == 0, "it is not asked again")
-    assert reader.next().seq == 1
+
+
+def test_an_event_that_cannot_be_looked_at_gives_nothing_back(table):
+    class Odd:
+        @property
+        def query(self):
+            raise OSError("no device")
+
+    fill(table)
+    reader = table.reader()
+    batch = reader.next()
+    with pytest.raises(OSError, match="no device"):
+        batch.release(after=Odd())
+    assert not batch.released and reader.held == 1 and batch.data["y"].tolist() == [0, 1]
 
 
 def test_a_reader_that_goes_leaves_what_waits_for_events_alone(table, until):
@@ -459,6 +530,84 @@ def test_a_batch_can_be_watched_by_a_weak_reference(table):
     watch = weakref.ref(batch)
     del batch
     assert watch() is None
+
+
+def test_a_loop_that_is_left_leaves_the_rest_to_other_readers(make):
+    table = make({"x": 0}, batch_size=1, capacity=4)
+    writer = table.writer()
+    for i in range(3):
+        writer.append({"x": i})
+    for batch in table.reader(prefetch=4):
+        view = batch.data["x"]
+        break
+    # The batch lives, its reader does not.
+    reader = table.reader(prefetch=4)
+    assert [int(reader.next(60).data["x"][0]) for _ in range(2)] == [1, 2]
+    for i in range(3, 20):
+        writer.append({"x": i}, timeout=60)
+        assert reader.next(60).data["x"].tolist() == [i]
+    assert view.tolist() == [0]
+    del batch, view
+    writer.finish()
+    with pytest.raises(StopIteration):
+        next(reader)
+    assert table.info()["samples_delivered"] == 20
+
+
+def test_a_batch_that_nobody_got_goes_to_another_reader_if_its_own_goes(make):
+    table = make({"x": 0}, batch_size=1, capacity=4)
+    writer, reader = table.writer(), table.reader()
+    for i in range(2):
+        writer.append({"x": i})
+    kept = reader.next(60)
+    batch = reader.next(60)
+    reader._keep(kept)  # as `next_async` does that was cancelled
+    assert kept.released
+    del reader
+    assert table.reader().next(60).data["x"].tolist() == [0]
+    assert batch.data["x"].tolist() == [1]
+
+
+def progress_during(act, until, after=lambda: None):
+    """Calls it until a thread of Python's has run meanwhile; it is not let run otherwise, but after a call."""
+    ticks, stop, interval = itertools.count(), threading.Event(), sys.getswitchinterval()
+    now = [0]
+
+    def tick():
+        while not stop.is_set():
+            now[0] = next(ticks)
+            time.sleep(0)  # lets go of the interpreter's lock
+
+    def advances():
+        before = now[0]
+        act()
+        advanced = now[0] != before
+        after()
+        return advanced
+
+    ticker = threading.Thread(target=tick)
+    # Whoever does not let go of the lock keeps it.
+    sys.setswitchinterval(1000)
+    try:
+        ticker.start()
+        until(advances, "the interpreter's lock is held")
+    finally:
+        sys.setswitchinterval(interval)
+        stop.set()
+        ticker.join()
+
+
+def test_copies_let_other_threads_run(make, until):
+    big = {"x": np.zeros(16 << 20, np.uint8)}
+    table = make(big, batch_size=1, capacity=2)
+    writer, reader = table.writer(), table.reader(prefetch=1)
+
+    progress_during(lambda: writer.append(big, timeout=60), until, lambda: reader.next(60).release())
+    writer.append(big, timeout=60)
+    batch = reader.next(60)
+    [array] = batch.dlpack().values()
+    progress_during(lambda: array.__dlpack__(max_version=(1, 1), copy=True), until)
+    progress_during(batch.copy, until)
 
 
 def test_dlpack_goes_out(table):

@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import itertools
+import math
 import os
 import signal
 import sys
@@ -81,6 +82,7 @@ MEMBERS = {
     "next, polling": lambda on: on.empty.reader(poll=0.01).next(on.timeout),
     "iteration": lambda on: next(on.reader),
     "append_async": lambda on: asyncio.run(on.writer.append_async(EXAMPLE)),
+    "claim_async": lambda on: asyncio.run(on.writer.claim_async()),
     "append_many_async": lambda on: asyncio.run(on.writer.append_many_async(MANY)),
     "next_async": lambda on: asyncio.run(on.reader.next_async(on.timeout)),
     "async iteration": lambda on: asyncio.run(on.reader.__anext__()),
@@ -99,6 +101,7 @@ CALLS = {
     "why": lambda on: on.full.why(),
     "set_access": lambda on: on.full.set_access(["everyone=observe"]),
     "finish": lambda on: on.other.finish(),
+    "finish_async": lambda on: asyncio.run(on.other.finish_async()),
 }
 
 
@@ -252,7 +255,8 @@ def test_timeouts_have_their_numbers(make):
     with pytest.raises(echod.PartlyError) as raised:
         writer.append_many(MANY, timeout=0.3)
     assert 1 <= raised.value.done < raised.value.of == 3
-    assert isinstance(raised.value.__cause__, echod.TimeoutError)
+    cause = raised.value.__cause__
+    assert isinstance(cause, echod.TimeoutError) and str(raised.value).count(str(cause)) == 1
 
 
 def test_a_wait_without_a_deadline_waits(make, until):
@@ -293,8 +297,8 @@ def test_waits_for_asyncio(make):
 
 
 def pool():
-    """The threads in which asyncio's loop has calls made."""
-    return [thread for thread in threading.enumerate() if thread.name.startswith("asyncio_")]
+    """The threads in which calls are made for asyncio."""
+    return [thread for thread in threading.enumerate() if thread.name == "echod-wait"]
 
 
 async def cancelled_while(act):
@@ -383,7 +387,7 @@ class Member:
         pass
 
 
-def test_what_comes_after_a_cancellation_is_kept_also_if_the_loop_is_gone():
+def test_what_comes_after_a_cancellation_is_kept_also_if_the_loop_is_gone(until):
     member = Member()
 
     async def main():
@@ -394,8 +398,8 @@ def test_what_comes_after_a_cancellation_is_kept_also_if_the_loop_is_gone():
         assert member.kept == []
         asyncio.get_running_loop().call_soon(member.go.set)
 
-    asyncio.run(main())  # waits for the thread, and for nothing that it would tell the loop
-    assert member.kept == ["batch"]
+    asyncio.run(main())
+    until(lambda: member.kept == ["batch"], "it is lost")
 
 
 def test_what_came_before_a_cancellation_was_heard_is_kept(until):
@@ -406,7 +410,7 @@ def test_what_came_before_a_cancellation_was_heard_is_kept(until):
         await asyncio.sleep(0)
         member.go.set()
         member.returned.wait(60)
-        until(lambda: all(sleeps_in(thread, "_worker") for thread in pool()), "the thread does not end its call")
+        until(lambda: not pool(), "the thread does not end")
         task.cancel()  # before the loop has seen the result
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -474,3 +478,153 @@ def test_what_is_waited_for_is_said_in_sentences(make, until):
     batch.release()
     waiting.ended()
     until(lambda: not table.why(), "it still waits")
+
+
+def test_waits_that_are_more_than_the_loop_has_threads_do_not_hold_each_other_up(make):
+    table = make({"i": 0}, batch_size=1, capacity=4)
+    waits = 3 * (os.cpu_count() or 1) + 40  # the loop's executor has fewer threads
+
+    async def main():
+        reader, writer = table.reader(prefetch=1), table.writer()
+        reading = [asyncio.create_task(reader.next_async(60)) for _ in range(waits)]
+        while len(pool()) < waits:
+            await asyncio.sleep(0.001)
+        # More than there is room for, so that writing takes threads too.
+        writing = [asyncio.create_task(writer.append_async({"i": i}, timeout=60)) for i in range(waits)]
+        seen = []
+        while reading:
+            done, reading = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
+            seen += [int(task.result().data["i"][0]) for task in done]
+            del done
+        await asyncio.gather(*writing)
+        assert sorted(seen) == list(range(waits))
+
+    asyncio.run(main())
+
+
+def test_a_call_that_was_cancelled_before_it_began_is_not_made(monkeypatch):
+    member, made, started = Member(), [], []
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: started.append(thread))  # as where the processor is busy
+
+    async def main():
+        task = asyncio.create_task(_asyncio.run(member, lambda _token: made.append(1), (), {}))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert len(started) == 1
+    started[0].run()
+    assert made == []
+
+
+def test_what_needs_no_wait_takes_no_thread(make, monkeypatch):
+    table = make({"i": 0}, batch_size=2, capacity=4)
+
+    async def main():
+        reader, writer = table.reader(), table.writer()
+        await writer.append_async({"i": 0})
+        with await writer.claim_async() as slot:
+            slot.data["i"][...] = 1
+        assert (await reader.next_async()).data["i"].tolist() == [0, 1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_asyncio, "run", None)
+        asyncio.run(main())
+
+
+def test_threads_that_wait_do_not_hold_up_others(make, until):
+    table = make(EXAMPLE, batch_size=1, capacity=1)
+    writer, reader = table.writer(), table.reader()
+    writer.append(EXAMPLE)
+    writing = [Waiting(lambda: writer.append(EXAMPLE, timeout=math.inf)) for _ in range(8)]
+    until(lambda: all(sleeps_in(one.thread, one.act.__code__) for one in writing), "they do not wait")
+    deadline = time.monotonic() + 60
+    for _ in range(2000):
+        with pytest.raises(echod.TimeoutError, match="room"):
+            writer.append(EXAMPLE, timeout=0)
+        assert writer.committed == 1 and not writer.finished and time.monotonic() < deadline
+    assert writer.waits >= 1 and "waits for room" in repr(writer)
+    for i in range(9):
+        reader.next(60).release()
+    assert [one.ended() for one in writing] == [None] * 8 and writer.committed == 9
+
+    reading = [Waiting(lambda: reader.next(math.inf).seq) for _ in range(8)]
+    until(lambda: all(sleeps_in(one.thread, one.act.__code__) for one in reading), "they do not wait")
+    deadline = time.monotonic() + 60
+    for _ in range(2000):
+        with pytest.raises(echod.TimeoutError):
+            reader.next(0)
+        assert time.monotonic() < deadline
+    for _ in range(8):
+        writer.append(EXAMPLE, timeout=60)
+    assert sorted(one.ended() for one in reading) == list(range(9, 17))
+
+
+def test_threads_wait_for_each_others_claims(make, until):
+    writer = make(EXAMPLE, batch_size=4, capacity=4).writer()
+    claim = writer.claim()
+    acts = lambda: writer.append(EXAMPLE), lambda: writer.append_many(MANY), lambda: writer.claim().commit()
+    waiting = [Waiting(act) for act in acts]
+    until(lambda: all(sleeps_in(one.thread, one.act.__code__) for one in waiting), "they do not wait")
+    for act in (*acts, writer.finish):
+        with pytest.raises(echod.ClaimError, match="this thread"):
+            act()
+    late = Waiting(lambda: writer.append(EXAMPLE, timeout=0.05))
+    error = late.ended()
+    assert type(error) is echod.TimeoutError and "claim" in error.what
+    assert writer.committed == 0
+    claim.abort()
+    assert [one.ended() for one in waiting] == [None] * 3 and writer.committed == 5
+    claim = writer.claim()
+    finishing = Waiting(writer.finish)
+    until(lambda: sleeps_in(finishing.thread, "run"), "it does not wait")
+    claim.commit()
+    assert finishing.ended() is None and writer.finished and writer.committed == 6
+
+
+def test_claims_for_asyncio(make):
+    table = make({"i": 0}, batch_size=1, capacity=1)
+
+    async def main():
+        reader, writer = table.reader(), table.writer()
+        with await writer.claim_async() as slot:
+            slot.data["i"][...] = 0
+            writing = asyncio.create_task(writer.append_async({"i": 1}, timeout=60))
+            while not any(sleeps_in(thread, "act") for thread in pool()):
+                await asyncio.sleep(0.001)
+        await cancelled_while(writer.claim_async)
+        assert (await reader.next_async(60)).data["i"] == [0]
+        await writing
+        claim = asyncio.create_task(writer.claim_async(1, timeout=60))
+        assert (await reader.next_async(60)).data["i"] == [1]
+        with await claim as slot:
+            with pytest.raises(echod.ClaimError):
+                writer.append({"i": 3})
+            slot.data["i"][:] = 2
+        await writer.finish_async()
+        assert [batch.data["i"][0] async for batch in reader] == [2]
+
+    asyncio.run(main())
+
+
+def test_an_interrupt_says_how_many_were_written(make, until, interrupts):
+    writer = make(EXAMPLE, batch_size=1, capacity=2).writer()
+    act = lambda: writer.append_many(MANY)  # noqa: E731
+    main = threading.main_thread()
+
+    def interrupt():
+        try:
+            until(lambda: sleeps_in(main, act.__code__), "it does not wait")
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        done = threads.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt) as raised:
+            act()
+        done.result()
+    assert raised.value.done == writer.committed == 2
+    if sys.version_info >= (3, 11):
+        assert raised.value.__notes__ == ["2 of 3 samples were written"]

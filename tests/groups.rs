@@ -128,7 +128,7 @@ fn groups_come_and_go_and_are_rewound_to_what_is_still_there() {
     // Batch 0 is gone, since all are done with it; 1 is not.
     eventually("what was given back is known", || group(&client, DEFAULT_GROUP).batches == 2);
     assert_eq!(client.rewind_group("t", DEFAULT_GROUP).unwrap(), 1);
-    // What it was granted before comes first.
+    // What it was granted before and can read comes first.
     assert_eq!([next(&mut first), next(&mut first), next(&mut first)], [2, 3, 1]);
 
     for (name, kind, said) in [

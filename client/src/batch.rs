@@ -28,7 +28,8 @@ impl Batch {
         Self { attached, block, samples, grant, is_put_back: false }
     }
 
-    /// Its number in the table. Ascending within one reader, but for batches that a reader which died held before.
+    /// Its number in the table. Ascending within one reader, but for batches that came back: a reader which died held
+    /// them before, or the group was rewound.
     pub const fn seq(&self) -> u64 {
         self.grant.seq.0
     }

@@ -488,7 +488,7 @@ impl Shared {
                         told.reads = true;
                         // Those that come to one who has left go to others, once the daemon knows.
                         if !told.left {
-                            told.grants.extend(grants);
+                            grants.into_iter().for_each(|grant| told.add(grant));
                         }
                     });
                 }

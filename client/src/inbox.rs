@@ -39,7 +39,7 @@ pub(crate) struct Inbox {
 /// What was told.
 #[derive(Default)]
 pub(crate) struct InboxState {
-    /// Batches granted and not handed out yet, in ascending number.
+    /// Batches granted and not handed out yet, in ascending sequence.
     pub(crate) grants: VecDeque<Grant>,
     /// That the stream ends, why, and with which sequence.
     pub(crate) ended: Option<(EndReason, BlockSeq)>,
@@ -57,6 +57,14 @@ pub(crate) struct InboxState {
     pub(crate) arriving: Vec<SampledItem>,
     /// A reader's batches that came back, of which the daemon has not been told.
     pub(crate) returned: Vec<LeaseToken>,
+}
+
+impl InboxState {
+    /// A batch to be handed out. One that came back, since another reader died, is older than what was granted before.
+    pub(crate) fn add(&mut self, grant: Grant) {
+        let place = self.grants.partition_point(|other| other.seq < grant.seq);
+        self.grants.insert(place, grant);
+    }
 }
 
 impl Inbox {

@@ -1,7 +1,7 @@
 //! The trainer's side: batches out.
 //!
-//! The daemon grants batches ahead of time; a batch that is complete costs a few loads. Batches come in the
-//! order of their grants. A batch is given back when it is dropped, by a message; of batches in quick succession, half
+//! The daemon grants batches ahead of time; a batch that is complete costs a few loads. Of those that were
+//! granted the oldest comes first. A batch is given back when it is dropped, by a message; of batches in quick succession, half
 //! a prefetch depth is told of in one. What is held back in this way is told before the reader waits, and after 50 ms
 //! at the latest, by the thread that listens (`connection`).
 
@@ -333,8 +333,7 @@ impl Attached {
             told.held.retain(|&held| held != grant.token);
             left = told.left;
             if !left {
-                let place = told.grants.partition_point(|other| other.number < grant.number);
-                told.grants.insert(place, grant);
+                told.add(grant);
             }
         });
         if left {

@@ -78,11 +78,13 @@ pub struct Group {
     pub most_lag: Option<u32>,
     /// Blocks that live, and that it was neither granted nor is done with.
     pub(super) ungranted: BTreeMap<BlockSeq, BlockIndex>,
+    /// The last sequence that was ever granted: what is ungranted before it came back.
+    pub(super) last_granted: BlockSeq,
 }
 
 impl Group {
     pub(super) const fn new(name: String, most_lag: Option<u32>) -> Self {
-        Self { name, most_lag, ungranted: BTreeMap::new() }
+        Self { name, most_lag, ungranted: BTreeMap::new(), last_granted: BlockSeq(0) }
     }
 }
 

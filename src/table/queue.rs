@@ -8,7 +8,8 @@
 //!
 //! What always holds: a block is free, or it is live and then in each [`group`] either granted to one
 //! reader, or in the group's `ungranted`, or done with. A reader is granted a batch only while it holds fewer than its prefetch depth and its user no more than a fair part
-//! of the blocks (`quota`), the lowest sequence first; what a dead reader held comes later than its sequence. A block is published
+//! of the blocks (`quota`), the lowest sequence first. A complete batch that came back (its reader died, or its group was
+//! rewound) goes beyond the depth to a reader that has none to read, so that it need not wait for blocks that fill. A block is published
 //! again only after every group is done with it *and* every slot was committed, so that no claim to it can be open.
 //!
 //! It works per block and per death, never per sample.
@@ -76,6 +77,7 @@ impl Queue {
                         reader.connected = false;
                         reader.held += 1;
                         reader.last_number = reader.last_number.max(grant.number);
+                        of_group.last_granted = of_group.last_granted.max(seq);
                     }
                     None => drop(of_group.ungranted.insert(seq, block)),
                 }
@@ -335,14 +337,19 @@ impl Queue {
         let of_group = self.readers.values().filter(|reader| reader.group == group);
         let mut quota = Quota::of(of_group, self.intake.ledger.usable());
         while let Some((seq, block)) = self.first_ungranted(group) {
-            let wanting = self
+            let allowed = self
                 .readers
-                .iter_mut()
-                .filter(|(_, reader)| reader.group == group && reader.wants() && quota.allows(reader.uid));
-            let first = |reader: &Reader| (reader.ended, reader.held, reader.turn);
-            let Some((&key, reader)) = wanting.min_by_key(|(_, reader)| first(reader)) else {
-                break;
+                .iter()
+                .filter(|(_, reader)| reader.group == group && reader.listens() && quota.allows(reader.uid));
+            let order = |(_, reader): &(&MemberKey, &Reader)| (reader.ended, reader.held, reader.turn);
+            let wanting = allowed.clone().filter(|(_, reader)| reader.wants()).min_by_key(order);
+            // One beyond its depth at most, whatever workers say of what is complete.
+            let has_nothing = |(key, reader): &(&MemberKey, &Reader)| {
+                reader.held <= u32::from(reader.prefetch) && !self.has_complete(**key, group)
             };
+            let waiting = || allowed.filter(has_nothing).min_by_key(order);
+            let first = wanting.or_else(|| if self.came_back(group, seq, block) { waiting() } else { None });
+            let Some(key) = first.map(|(&key, _)| key) else { break };
             let token = match (self.tokens)() {
                 Ok(token) => token,
                 Err(error) => {
@@ -350,6 +357,7 @@ impl Queue {
                     return;
                 }
             };
+            let Some(reader) = self.readers.get_mut(&key) else { break };
             self.turn += 1;
             reader.turn = self.turn;
             reader.held += 1;
@@ -362,10 +370,24 @@ impl Queue {
             self.by_token.insert(token, (block, group));
             if let Some(of_group) = self.groups.get_mut(&group) {
                 of_group.ungranted.remove(&seq);
+                of_group.last_granted = of_group.last_granted.max(seq);
             }
             granted.entry(key).or_default().push(Grant { number, seq, block: block.get(), token });
         }
         actions.extend(granted.into_iter().map(|(reader, grants)| Action::Grant { reader, grants }));
+    }
+
+    /// Whether a batch was granted before, and is complete.
+    fn came_back(&self, group: GroupId, seq: BlockSeq, block: BlockIndex) -> bool {
+        let last = self.groups.get(&group).map_or(BlockSeq(0), |group| group.last_granted);
+        seq < last && self.intake.control.is_full(block)
+    }
+
+    /// Whether a reader was granted a batch that is complete, and has not given it back.
+    fn has_complete(&self, key: MemberKey, group: GroupId) -> bool {
+        let granted = self.by_token.values().filter(|(_, of_group)| *of_group == group);
+        let its = |block| self.intake.ledger.grant(block, group).is_some_and(|grant| grant.reader == key);
+        granted.into_iter().any(|&(block, _)| its(block) && self.intake.control.is_full(block))
     }
 
     fn first_ungranted(&self, group: GroupId) -> Option<(BlockSeq, BlockIndex)> {

@@ -71,7 +71,8 @@ impl Batch {
         self.shown.released()
     }
 
-    /// Its number in the table. Ascending within one reader, but for batches that a reader which died held before.
+    /// Its number in the table. Ascending within one reader, but for batches that came back: a reader which died held them
+    /// before, or the group was rewound.
     #[getter]
     const fn seq(&self) -> u64 {
         self.shown.number()

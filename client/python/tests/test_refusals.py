@@ -176,6 +176,23 @@ def test_nothing_to_write_is_no_way_around_an_error(make):
         writer.append_many(nothing)
 
 
+@pytest.mark.parametrize("kind", ["latest", "replay"])
+def test_a_table_of_another_kind_that_was_made_anew_is_a_mismatch_too(daemon, name, kind):
+    def make(example):
+        if kind == "latest":
+            return daemon.connection.create_latest(name, example=example)
+        return daemon.connection.create_replay(name, example=example, max_size=10)
+
+    before = make({"a": np.float32(0)})
+    before.drop()
+    now = make({"a": np.int32(0)})
+    attach = (before.publisher, before.latest) if kind == "latest" else (before.writer, before.reader)
+    for attached in attach:
+        with pytest.raises(echod.SpecMismatchError, match=r"(?s)int32.*float32"):
+            attached()
+    now.drop()
+
+
 def test_a_table_with_another_spec_is_a_mismatch_and_an_equal_one_is_the_same(daemon, make):
     table = make(EXAMPLE)
     again = daemon.connection.create_table(table.name, example=EXAMPLE, batch_size=4, capacity=8)

@@ -174,19 +174,16 @@ impl Bench {
     }
 
     fn add_group(&mut self, name: &'static str, from: GroupFrom, most_lag: Option<u32>) {
-        let before = self.published;
+        let (before, there) = (self.published, self.live());
         let added = self.with(|queue, actions| queue.add_group(name, from, most_lag, actions));
         if self.groups.contains_key(name) {
             assert_eq!(added, Err(GroupError::Exists(name.into())));
             return;
         }
         assert_eq!(added, Ok(()));
-        // All that somebody still has to read, or that is not begun.
+        // All that is still there: `check` says what that is.
         let begun = self.written.div_ceil(u64::from(SLOTS));
-        let filling = self.written / u64::from(SLOTS)..begun;
-        let there: BTreeSet<u64> =
-            self.groups.values().flat_map(|group| group.todo.iter().copied()).collect();
-        let oldest = there.into_iter().chain(filling).chain(begun..before);
+        let oldest = there.into_iter().chain(begun..before);
         let todo = oldest.filter(|&seq| from == GroupFrom::Oldest || seq >= begun).collect();
         self.groups.insert(name, Plain { todo, most_lag, ..Plain::default() });
     }
@@ -344,6 +341,29 @@ fn run(bench: &mut Bench, step: Step) {
         }
         Step::ReplaceDaemon => bench.replace_daemon(),
     }
+}
+
+#[test]
+fn a_group_that_is_rewound_need_not_wait_for_blocks_that_fill() {
+    let mut bench = Bench::new(4);
+    bench.attach_reader(DEFAULT_GROUP);
+    bench.add_group("b", GroupFrom::Oldest, None);
+    let mut read = |bench: &mut Bench, seqs: [u64; 2]| {
+        for seq in seqs {
+            let first = bench.readers.values().next().unwrap().grants.iter().map(|grant| grant.seq.0).min();
+            assert_eq!(first, Some(seq));
+            bench.readers.values_mut().next().unwrap().grants.sort_by_key(|grant| grant.seq);
+            bench.read(0, false);
+        }
+    };
+    (0..2 * SLOTS).for_each(|_| bench.write());
+    read(&mut bench, [0, 1]);
+    // It was granted the two that fill, as many as it may have.
+    assert_eq!(bench.readers.values().next().unwrap().grants.len(), usize::from(PREFETCH));
+    bench.rewind(DEFAULT_GROUP);
+    read(&mut bench, [0, 1]);
+    bench.check();
+    assert!(PREFETCH == 2, "the blocks above are so many");
 }
 
 proptest! {

@@ -326,7 +326,8 @@ impl Bench {
         assert_eq!(samples.committed, samples.delivered + samples.pending);
         for (key, side) in &self.readers {
             let reader = &self.queue.as_ref().unwrap().readers()[key];
-            assert!(reader.held <= u32::from(reader.prefetch));
+            // One that came back may go beyond.
+            assert!(reader.held <= u32::from(reader.prefetch) + 1);
             assert!(
                 !side.left || reader.held as usize == side.held.len(),
                 "it has what it keeps, and nothing else"

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use echo_client::message::{BEING_MADE, EndReason, RefusalKind};
-use echo_client::{ArraySpec, DType, Error, TableSpec};
+use echo_client::{ArraySpec, DType, Error, GroupFrom, TableSpec};
 use support::{Daemon, LONG, check_of, eventually, ids, numbers};
 
 #[test]
@@ -138,4 +138,33 @@ fn a_table_that_is_being_made_is_shown_with_what_is_resident_and_cannot_be_attac
         assert_eq!((&*row.name, row.sample_bytes, row.writers + row.readers), ("large", 1 << 20, 0));
     }
     assert_eq!(client.list_tables().unwrap(), []);
+}
+
+#[test]
+fn a_table_that_has_served_is_made_anew_by_who_creates_it_again() {
+    let daemon = Daemon::start();
+    let client = daemon.client();
+    let spec = numbers("t", 2, 2);
+    for run in 0..3 {
+        assert!(client.create_table(&spec).unwrap().created, "run {run}");
+        let mut writer = client.attach_writer("t", None).unwrap();
+        writer.append(&[&0_u64.to_ne_bytes(), &check_of(0)]).unwrap();
+        writer.finish().unwrap();
+        let ended = || matches!(client.attach_writer("t", None), Err(Error::Refused(_)));
+        eventually("the table has ended", ended);
+        // What nobody has read is kept.
+        assert!(!client.create_table(&spec).unwrap().created);
+        let refused = client.attach_writer("t", None).err().unwrap();
+        assert!(refused.to_string().contains("1 samples of it are not read"), "{refused}");
+        let mut reader = client.attach_reader("t", None, Default::default()).unwrap();
+        drop(reader.next_batch(LONG).unwrap());
+        // As long as somebody may ask it why it has ended it stays, too.
+        eventually("the batch is back", || client.show_table("t").unwrap().row.samples.pending == 0);
+        assert!(!client.create_table(&spec).unwrap().created);
+        drop(reader);
+        eventually("the reader is gone", || client.show_table("t").unwrap().row.readers == 0);
+    }
+    // Somebody else's groups are not thrown away.
+    client.add_group("t", "eval", GroupFrom::Oldest, None).unwrap();
+    assert!(!client.create_table(&spec).unwrap().created);
 }

@@ -254,6 +254,12 @@ impl Machine {
         }
     }
 
+    /// Whether it is a queue that its writers have finished and its readers have read, and nobody is attached: one of that name
+    /// may take its place, and nothing is lost.
+    pub fn is_spent(&self) -> bool {
+        self.queue().is_some_and(Queue::is_spent)
+    }
+
     /// Lets go of the private record, as a daemon that ends does.
     pub fn into_ledger(self) -> Ledger {
         match self {

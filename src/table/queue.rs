@@ -478,6 +478,12 @@ impl Queue {
         }
     }
 
+    /// Whether its writers have finished, all there was has been read by every group, and nobody is attached.
+    pub fn is_spent(&self) -> bool {
+        let has_ended = self.intake.phase == Phase::Closed(EndReason::Finished);
+        has_ended && self.intake.poison.is_none() && self.intake.live.is_empty() && !self.has_members()
+    }
+
     /// Goes on with the end, as far as it can go now.
     fn advance_ending(
         &mut self,

@@ -8,7 +8,7 @@ use echo::table::action::Occupied;
 use echo::table::group::DEFAULT_GROUP;
 use echo::table::machine::Machine;
 use echo::table::store::Rights;
-use echo::wire::message::{Answer, EndReason, Event, MAX_PREFETCH, Refusal, RefusalKind};
+use echo::wire::message::{Answer, EndReason, Event, MAX_PREFETCH, Refusal, RefusalKind, SampleCounts};
 use tracing::debug;
 
 use super::Supervisor;
@@ -132,7 +132,7 @@ impl Supervisor {
                 return Err(refusal(RefusalKind::Draining, "echod is stopping".into()));
             }
             Some(_) if wanted.writes() => {
-                let message = format!("table {name:?} has ended: drop it and create it again");
+                let message = has_ended(name, &intake.samples());
                 return Err(refusal(RefusalKind::Finished, message));
             }
             _ => {}
@@ -227,6 +227,18 @@ impl Supervisor {
 }
 
 /// Whether a table of that kind has such members.
+/// What a writer hears that comes too late.
+fn has_ended(name: &str, samples: &SampleCounts) -> String {
+    match samples.pending {
+        0 => format!("table {name:?} has ended: drop it, or create it again once its readers are gone"),
+        pending => {
+            format!(
+                "table {name:?} has ended, and {pending} samples of it are not read: read them, or drop it"
+            )
+        }
+    }
+}
+
 fn same_kind(kind: TableKind, wanted: Wanted, name: &str) -> Result<(), Refusal> {
     if kind == wanted.kind() {
         return Ok(());

@@ -32,23 +32,30 @@ impl Supervisor {
         id: ClientId,
         call_id: u32,
         spec: TableSpec,
-        access: Option<AccessList>,
+        mut access: Option<AccessList>,
     ) -> Option<Answer> {
         let valid = spec.validate().map_err(|error| error.to_string());
         if let Err(why) = valid.and_then(|()| codec::check_spec(&spec).map_err(|error| error.to_string())) {
             return Some(Answer::Refused(refusal(RefusalKind::InvalidSpec, why)));
         }
+        let uid = self.clients[&id].peer.uid();
         if let Ok(table) = self.named(&spec.name) {
             let result = self
                 .permitted_anything(id, table)
                 .and_then(|()| same_spec(&self.tables[&table].store.spec().diff(&spec), &spec.name))
                 .and_then(|()| same_access(&self.tables[&table].access, access.as_ref(), &spec.name));
-            return Some(match result {
-                Ok(()) => Answer::Table { table, created: false },
-                Err(refusal) => Answer::Refused(refusal),
-            });
+            match result {
+                Ok(()) if self.is_replaceable(table, uid) => {
+                    info!(table = spec.name, client = %id, "table has ended and is read: it is made anew");
+                    access = access.or_else(|| self.tables.get(&table).map(|table| table.access.clone()));
+                    if let Err(refusal) = self.drop_table(id, &spec.name) {
+                        return Some(Answer::Refused(refusal));
+                    }
+                }
+                Ok(()) => return Some(Answer::Table { table, created: false }),
+                Err(refusal) => return Some(Answer::Refused(refusal)),
+            }
         }
-        let uid = self.clients[&id].peer.uid();
         if let Some(building) = self.building.get_mut(&spec.name) {
             let caller = self.clients[&id].peer.caller();
             let access_list = &building.access;
@@ -94,6 +101,17 @@ impl Supervisor {
         }
         self.build(spec, uid, access.unwrap_or_else(AccessList::owned), vec![(id, call_id)]);
         None
+    }
+
+    /// Whether a table that is asked for once more is one of an earlier run, of the same user, that has served.
+    fn is_replaceable(&self, table: TableId, uid: u32) -> bool {
+        let is = |table: &Table| {
+            let machine = table.store.machine();
+            // Groups that somebody added are not asked for with the spec.
+            let groups = machine.queue().map_or(0, |queue| queue.groups().len());
+            table.uid == uid && machine.is_spent() && groups == 1
+        };
+        self.drain_until.is_none() && self.tables.get(&table).is_some_and(is)
     }
 
     /// Takes over a table that the configuration declares.

@@ -569,6 +569,11 @@ impl Replay {
     pub fn into_ledger(self) -> Ledger {
         self.intake.into_ledger()
     }
+
+    /// Lets go of the private record and of the items, for the next who opens them.
+    pub fn into_parts(self) -> (Ledger, Words) {
+        (self.intake.into_ledger(), self.index.into_words())
+    }
 }
 
 fn seeded() -> fastrand::Rng {

@@ -352,6 +352,10 @@ impl Replay {
             return Err(Violation::SampleNumber { reader: key, number, last: reader.last_number });
         }
         reader.last_number = number;
+        if self.intake.phase != Phase::Open {
+            // It was told of the end, which is the answer.
+            return Ok(());
+        }
         reader.outstanding += u64::from(count);
         reader.requests += 1;
         self.waiting.push_back(Asked { reader: key, number, count, picks: Vec::new() });

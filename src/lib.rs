@@ -24,7 +24,6 @@ pub mod ids;
 pub mod memory;
 #[cfg(not(echo_loom))]
 pub mod peer;
-#[cfg(not(echo_loom))]
 pub mod replay;
 pub mod ring;
 pub mod spec;

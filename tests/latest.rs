@@ -10,7 +10,7 @@ use std::time::Duration;
 use echo_client::message::{EndReason, LeaseState, RefusalKind};
 use echo_client::{Error, HOLDS, LatestOptions, ReaderOptions, TableSpec, Value};
 use support::{Daemon, LONG, eventually, numbers};
-use values::{LENGTH, SHORT, TABLE, check, publish, publish_in_place, reader, spec, table};
+use values::{LENGTH, SHORT, TABLE, check, publish, publish_in_place, reader, spec, table, weights};
 
 #[test]
 #[ignore = "what other tests start as a process of its own"]
@@ -91,6 +91,20 @@ fn a_claim_that_is_dropped_is_what_is_claimed_next() {
         assert!(publisher.resume(aside).is_none(), "it was published");
         assert_eq!(check(&reader.get().unwrap().unwrap()), version);
     }
+}
+
+#[test]
+fn a_publisher_can_be_treated_as_a_writer_of_samples() {
+    let (_daemon, client) = table(2);
+    let reader = reader(&client);
+    let mut writer = client.attach_publisher(TABLE, None).unwrap().into_writer();
+    for version in 1..=4_u64 {
+        writer.append(&[&version.to_ne_bytes(), &weights(version), &[]]).unwrap();
+        assert_eq!((writer.version(), check(&reader.get().unwrap().unwrap())), (version, version));
+        assert!(!reader.get().unwrap().unwrap().is_pinned(), "nobody asked for it");
+    }
+    writer.finish().unwrap();
+    assert_eq!(client.attach_publisher(TABLE, None).unwrap().version(), 0);
 }
 
 #[test]

@@ -216,6 +216,61 @@ fn a_deadline_gives_what_was_sampled_so_far() {
 }
 
 #[test]
+fn a_wait_in_pieces_gets_a_whole_batch_and_can_be_cut() {
+    let daemon = Daemon::start();
+    let client = daemon.client();
+    let mut settings = ReplaySpec::new(100, 4);
+    (settings.sampler, settings.remover) = (Selector::Fifo, Selector::Fifo);
+    (settings.max_times_sampled, settings.limiter) = (1, RateLimiter::Queue(50));
+    table(&client, settings);
+    let mut writer = client.attach_replay_writer("r", None).unwrap();
+    let sampler = sampler(&client, 4, 1);
+    for id in 0..4 {
+        assert!(sampler.wait_batch(Duration::from_millis(5)).unwrap().is_none());
+        append(&mut writer, id, Mark::default());
+    }
+    let batch = sampler.wait_batch(LONG).unwrap().unwrap();
+    assert_eq!(
+        (batch.number(), batch.short(), batch.keys().collect::<Vec<_>>()),
+        (1, None, vec![0, 1, 2, 3])
+    );
+    let chosen = batch.chosen();
+    drop(batch);
+    assert_eq!((chosen.items().len(), chosen.importance_weights(1.0, Largest::OfBatch)), (4, vec![1.0; 4]));
+    sampler.cut().unwrap();
+    let nothing = sampler.wait_batch(LONG);
+    assert!(matches!(nothing, Err(Error::NoSamples { .. })), "{nothing:?}");
+}
+
+#[test]
+fn a_claim_of_a_plain_writer_says_nothing_unless_it_is_told() {
+    let daemon = Daemon::start();
+    let client = daemon.client();
+    let mut settings = ReplaySpec::new(1, 1);
+    (settings.sampler, settings.remover) = (Selector::MaxHeap, Selector::Fifo);
+    table(&client, settings);
+    let mut writer = client.attach_replay_writer("r", None).unwrap().into_writer();
+    let sampler = sampler(&client, 1, 1);
+    for (round, said) in [Some(5.0), None, Some(2.0), None].into_iter().enumerate() {
+        // So many that each slot was marked before.
+        for _ in 0..200 {
+            let mut claim = writer.claim(1).unwrap();
+            claim.array_mut(0).fill(0);
+            claim.array_mut(1).fill(0);
+            if let Some(said) = said {
+                assert!(claim.set_mark(0, priority(f64::NAN)).is_err());
+                claim.set_mark(0, priority(said)).unwrap();
+            }
+            claim.commit().unwrap();
+        }
+        sampler.next_batch(LONG).unwrap();
+        let batch = sampler.next_batch(LONG).unwrap();
+        // One of which nothing was said has the largest that was there: its predecessor's, all along.
+        assert_eq!(batch.items()[0].priority.0, if round < 2 { 5.0 } else { 2.0 });
+    }
+}
+
+#[test]
 fn what_is_too_old_for_the_trainer_is_never_sampled() {
     let daemon = Daemon::start();
     let client = daemon.client();
@@ -280,7 +335,8 @@ fn threads_share_a_sampler_and_drop_its_batches_where_they_like() {
     for threads in [0, 2] {
         let options = SamplerOptions { batch: Some(1), threads, prefetch: 600, ..Default::default() };
         let sampler = client.attach_sampler("r", None, options).unwrap();
-        let (send, receive) = std::sync::mpsc::channel();
+        // Fewer than there are places: it is no error of theirs that the one who drops is slow.
+        let (send, receive) = std::sync::mpsc::sync_channel(100);
         std::thread::scope(|scope| {
             scope.spawn(|| receive.into_iter().for_each(drop));
             for _ in 0..3 {

@@ -29,6 +29,7 @@ use echo::ring::words::Words;
 use echo::spec::TableKind;
 use echo::sync::{AtomicU64, Ordering};
 use echo::table::action::Action;
+use echo::table::group::DEFAULT_GROUP;
 use echo::table::latest::Latest;
 use echo::table::ledger::Ledger;
 use echo::table::member::MemberKey;
@@ -112,7 +113,7 @@ fn page() -> Arc<ClientPage> {
 
 fn attach_reader(queue: &mut Queue, prefetch: u16) -> Vec<Grant> {
     let mut actions = Vec::new();
-    queue.attach_reader(key(9), 0, prefetch, &mut actions);
+    queue.attach_reader(key(9), 0, prefetch, DEFAULT_GROUP, &mut actions).unwrap();
     match actions.pop() {
         Some(Action::Grant { grants, .. }) => grants,
         other => panic!("no grant but {other:?}"),

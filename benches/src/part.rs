@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 
-use crate::{attach, clients, fifo, latency, pin, stage};
+use crate::{attach, clients, fifo, latency, latest, pin, sample, stage};
 
 /// The words of a part, behind its name: read one after the other.
 pub struct Words<'a>(std::slice::Iter<'a, String>);
@@ -38,6 +38,16 @@ pub fn play(words: &[String]) -> Result<()> {
         "latency-reader" => latency::play_reader(&mut words),
         "word-writer" => latency::play_word_writer(&mut words),
         "word-reader" => latency::play_word_reader(&mut words),
+        "latest-publisher" => latest::play_publisher(&mut words),
+        "latest-reader" => latest::play_reader(&mut words),
+        "latest-beside" => latest::play_beside(&mut words),
+        "latest-copies" => latest::play_copies(&mut words),
+        "latest-follower" => latest::play_follower(&mut words),
+        "newest-writer" => latest::play_newest_writer(&mut words),
+        "newest-reader" => latest::play_newest_reader(&mut words),
+        "sampler" => sample::play_sampler(&mut words),
+        "gatherer" => sample::play_gatherer(&mut words),
+        "copies" => latest::play_plain_copies(&mut words),
         "attacher" => attach::play_attacher(&mut words),
         "passer" => attach::play_passer(&mut words),
         "pass-asker" => attach::play_asker(&mut words),

@@ -5,7 +5,9 @@ use anyhow::{Result, ensure};
 use crate::clients::Cost;
 use crate::fifo::Fifo;
 use crate::latency::{Percentiles, Waiting};
+use crate::latest::{self, Looks};
 use crate::report::{self, Figure};
+use crate::sample::{self, Alone, Sample};
 use crate::stage::Daemon;
 use crate::workload::Workload;
 use crate::{attach, clients, latency, pin, prefault};
@@ -16,6 +18,12 @@ enum Row {
     Fifo(Fifo),
     Latency(Waiting),
     BesideAFlood,
+    /// With so many readers.
+    Latest(usize),
+    Publish,
+    Sample(Sample),
+    /// The index of a replay table alone.
+    Index,
     Attach,
     Prefault,
     Pin,
@@ -27,8 +35,12 @@ const fn fifo(workload: Workload, writers: usize, many: u64) -> Row {
     Row::Fifo(Fifo { workload, writers, many })
 }
 
+const fn sample(workload: Workload, prioritized: bool) -> Row {
+    Row::Sample(Sample { workload, prioritized })
+}
+
 /// Names and rows.
-const ROWS: [(&str, Row); 20] = [
+const ROWS: [(&str, Row); 29] = [
     ("fifo/tiny/1w", fifo(Workload::Tiny, 1, 1)),
     ("fifo/tiny/2w", fifo(Workload::Tiny, 2, 1)),
     ("fifo/many/1w", fifo(Workload::Tiny, 1, 64)),
@@ -38,6 +50,15 @@ const ROWS: [(&str, Row); 20] = [
     ("latency/commit-to-batch", Row::Latency(Waiting::Asleep)),
     ("latency/polling", Row::Latency(Waiting::Polling)),
     ("latency/beside-a-flood", Row::BesideAFlood),
+    ("latest/read/1", Row::Latest(1)),
+    ("latest/read/4", Row::Latest(4)),
+    ("latest/read/16", Row::Latest(16)),
+    ("latest/publish", Row::Publish),
+    ("sample/uniform/tiny", sample(Workload::Tiny, false)),
+    ("sample/prioritized/tiny", sample(Workload::Tiny, true)),
+    ("sample/uniform/atari", sample(Workload::Atari, false)),
+    ("sample/prioritized/atari", sample(Workload::Atari, true)),
+    ("index", Row::Index),
     ("attach", Row::Attach),
     ("prefault/1GiB", Row::Prefault),
     ("pin/register", Row::Pin),
@@ -103,6 +124,37 @@ impl Row {
                     Ok((flooded, latency::echo(daemon, Waiting::Asleep, quick)?))
                 })?;
                 Ok(percentiles(name, "the same without the flood", &pairs))
+            }
+            Self::Latest(readers) => {
+                let pairs =
+                    pairs(rounds, || Ok((latest::echo(daemon, readers, quick)?, latest::plain(quick)?)))?;
+                let figure = |name: &str, of: fn(&Looks) -> f64| {
+                    let pairs: Vec<_> = pairs.iter().map(|(value, limit)| (of(value), of(limit))).collect();
+                    Figure::of(name.into(), "ns", "a load of one word", &pairs)
+                };
+                let new = format!("{name}/new");
+                Ok(vec![figure(name, |looks| looks.nothing_new), figure(&new, |looks| looks.new)])
+            }
+            Self::Publish => {
+                let pairs = pairs(rounds, || Ok((latest::publish(daemon, quick)?, latest::copy(quick)?)))?;
+                Ok(vec![Figure::of(name.into(), "GiB/s", "memcpy", &pairs)])
+            }
+            Self::Sample(sample) => {
+                let pairs = pairs(rounds, || Ok((sample.echo(daemon, quick)?, sample.plain(quick)?)))?;
+                let rates: Vec<_> = pairs.iter().map(|(sampled, plain)| (sampled.rate, *plain)).collect();
+                let overheads: Vec<_> = pairs.iter().map(|(sampled, _)| (sampled.overhead, 128.0)).collect();
+                Ok(vec![
+                    Figure::of(name.into(), "samples/s", "a bare gather by one thread", &rates),
+                    Figure::of(format!("{name}/overhead"), "bytes/item", "128 bytes", &overheads),
+                ])
+            }
+            Self::Index => {
+                let pairs = pairs(rounds, || Ok((sample::index()?, sample::lines())))?;
+                let figure = |what: &str, of: fn(&Alone) -> f64| {
+                    let pairs: Vec<_> = pairs.iter().map(|(value, limit)| (of(value), of(limit))).collect();
+                    Figure::of(format!("{name}/{what}-256"), "µs", "as many lines of memory", &pairs)
+                };
+                Ok(vec![figure("draw", |alone| alone.draw), figure("update", |alone| alone.update)])
             }
             Self::Attach => {
                 let pairs = pairs(rounds, || Ok((attach::echo(daemon)?, attach::plain()?)))?;

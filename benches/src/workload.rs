@@ -130,6 +130,11 @@ impl Source {
         Self { arrays, slot_bytes, n }
     }
 
+    /// How many samples there are.
+    pub const fn samples(&self) -> usize {
+        self.n
+    }
+
     /// Pieces of `many` samples: a slice an array.
     pub fn pieces(&self, many: usize) -> Vec<Vec<&[u8]>> {
         let piece = |first: usize| {

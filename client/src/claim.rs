@@ -2,7 +2,7 @@
 
 use echo::ids::MemberId;
 use echo::ring::claim::Claim as Claimed;
-use echo::ring::marks::{self, Mark};
+use echo::ring::marks::{self, MAX_VERSION, Mark};
 
 use crate::element::Element;
 use crate::writer::Writer;
@@ -30,14 +30,36 @@ impl<'a> Claim<'a> {
         Self { writer, claimed, committed: false }
     }
 
+    /// Of what was claimed just now: nothing is said of its samples yet.
+    pub(crate) fn begin(writer: &'a mut Writer, claimed: Claimed) -> Self {
+        let claim = Self::new(writer, claimed);
+        if claim.writer.says_marks() {
+            (0..claim.len()).for_each(|sample| claim.write_mark(sample, &Mark::default()));
+        }
+        claim
+    }
+
     /// How many samples.
     #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
     pub const fn len(&self) -> usize {
         self.claimed.length as usize
     }
 
-    /// Of a replay table: says of one of its samples what is to be said of it.
-    pub(crate) fn set_mark(&self, sample: usize, mark: &Mark) {
+    /// Of a replay table: says something of one of the samples; nothing is said of them before.
+    ///
+    /// # Errors
+    /// If the priority or the version is none.
+    ///
+    /// # Panics
+    /// If there is no such sample, or the table is of another kind.
+    pub fn set_mark(&mut self, sample: usize, mark: Mark) -> Result<()> {
+        assert!(self.writer.says_marks(), "a sample of a replay table has a priority, and no other");
+        check_marks(&[mark])?;
+        self.write_mark(sample, &mark);
+        Ok(())
+    }
+
+    fn write_mark(&self, sample: usize, mark: &Mark) {
         assert!(sample < self.len(), "sample {sample} of a claim of {}", self.len());
         if !self.writer.is_elsewhere() {
             marks::write(
@@ -47,11 +69,6 @@ impl<'a> Claim<'a> {
                 mark,
             );
         }
-    }
-
-    /// Of a replay table: says nothing of its samples.
-    pub(crate) fn clear_marks(&self) {
-        (0..self.len()).for_each(|sample| self.set_mark(sample, &Mark::default()));
     }
 
     /// The first sample's number in the table.
@@ -121,4 +138,20 @@ impl Drop for Claim<'_> {
             self.writer.abandon(&self.claimed);
         }
     }
+}
+
+/// Whether priorities and versions are such. What is written checks that itself; this is for those who want to know before.
+///
+/// # Errors
+/// [`Error::Priority`], [`Error::MarkVersion`]: the first that is none, by its place in the list.
+pub fn check_marks(marks: &[Mark]) -> Result<()> {
+    for (number, mark) in marks.iter().enumerate() {
+        if let Some(priority) = mark.priority.filter(|priority| !(priority.is_finite() && *priority >= 0.0)) {
+            return Err(Error::Priority { number, priority });
+        }
+        if mark.version.is_some_and(|version| version > MAX_VERSION) {
+            return Err(Error::MarkVersion { number });
+        }
+    }
+    Ok(())
 }

@@ -10,7 +10,7 @@ use echo::spec::{ArraySpec, TableSpec};
 use echo::table::store::Rights;
 use echo::wire::codec;
 use echo::wire::message::{
-    Answer, Attachment, BEING_MADE, Call, ClientRow, LeasePlace, LeaseRow, Refusal, RefusalKind,
+    Answer, Attachment, BEING_MADE, Call, ClientRow, GroupFrom, LeasePlace, LeaseRow, Refusal, RefusalKind,
     TableDetails, TableRow, Wait,
 };
 use echo::wire::socket::SocketError;
@@ -214,6 +214,55 @@ impl Client {
         let rights = if pin { Rights::Pin } else { Rights::Read };
         let (table, attachment, inbox) = self.attach(call, rights)?;
         Ok(Reader::new(self.connection.clone(), table, &attachment, inbox, options))
+    }
+
+    /// As [`Client::attach_reader`], as a reader of that group: each batch goes to one reader of every group.
+    ///
+    /// # Errors
+    /// As that, and if there is no such group.
+    pub fn attach_group_reader(
+        &self,
+        table: &str,
+        group: &str,
+        arrays: Option<&[ArraySpec]>,
+        options: ReaderOptions,
+    ) -> Result<Reader> {
+        let (arrays, group) = (arrays.map(<[_]>::to_vec), group.into());
+        let (prefetch, pin) = (options.prefetch, options.registrable);
+        let call = Call::AttachGroupReader { table: table.into(), group, arrays, prefetch, pin };
+        let rights = if pin { Rights::Pin } else { Rights::Read };
+        let (table, attachment, inbox) = self.attach(call, rights)?;
+        Ok(Reader::new(self.connection.clone(), table, &attachment, inbox, options))
+    }
+
+    /// Has another group read a queue table, from there on. With `max_lag` it skips the oldest batches when it lags by more
+    /// bytes, rounded down to whole batches; without, workers wait for it. The table's owner may, and whom the access list
+    /// lets administer.
+    ///
+    /// # Errors
+    /// If there is no such queue table, this user may not, there is such a group already, or there are eight.
+    pub fn add_group(&self, table: &str, group: &str, from: GroupFrom, max_lag: Option<u64>) -> Result<()> {
+        let (table, group) = (table.into(), group.into());
+        self.call(Call::AddGroup { table, group, from, max_lag }).map(drop)
+    }
+
+    /// Lets a group go, for which nobody waits any more.
+    ///
+    /// # Errors
+    /// As [`Client::add_group`], and if the group has readers, or is the last one.
+    pub fn remove_group(&self, table: &str, group: &str) -> Result<()> {
+        self.call(Call::RemoveGroup { table: table.into(), group: group.into() }).map(drop)
+    }
+
+    /// Has a group read once more what is still there, since other groups are not done with it. How many batches.
+    ///
+    /// # Errors
+    /// As [`Client::add_group`].
+    pub fn rewind_group(&self, table: &str, group: &str) -> Result<u64> {
+        match self.call(Call::RewindGroup { table: table.into(), group: group.into() })? {
+            Answer::Counted { applied, .. } => Ok(applied),
+            other => Err(wrong(&other)),
+        }
     }
 
     /// The right to write samples into a replay table. If `arrays` is given it must be what the table's samples are.

@@ -335,6 +335,16 @@ impl Connection {
         send(&self.shared.socket, request, deadline_in(self.timeout))
     }
 
+    /// As [`Connection::say`], if it can be said at once: whether it was.
+    pub(crate) fn try_say(&self, request: &Request) -> Result<bool> {
+        if self.is_elsewhere() {
+            return Err(Error::Forked);
+        }
+        let bytes = codec::encode_request(request)?;
+        let sent = socket::send(self.shared.socket.as_fd(), &bytes, &[]).map_err(sent)?;
+        Ok(sent == Sent::Done)
+    }
+
     /// A member's memory is unmapped.
     pub(crate) fn detach(&self, member: MemberId) {
         if self.is_elsewhere() {

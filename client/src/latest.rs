@@ -227,6 +227,11 @@ impl Value {
         self.taking.member.is_elsewhere()
     }
 
+    /// Whether its memory is page-locked for CUDA, by [`LatestReader::pin_host_memory`].
+    pub fn is_pinned(&self) -> bool {
+        self.taking.member.table().arrays.is_pinned()
+    }
+
     /// How many arrays it has.
     pub fn arrays(&self) -> usize {
         self.taking.member.table().arrays.arrays()

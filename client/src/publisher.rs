@@ -22,6 +22,12 @@ impl Publisher {
         Self { writer }
     }
 
+    /// The same right as a writer of samples, for programs that treat both alike: a value is a sample, and its commit
+    /// publishes it.
+    pub fn into_writer(self) -> Writer {
+        self.writer
+    }
+
     /// The table's spec.
     pub fn spec(&self) -> &TableSpec {
         self.writer.spec()

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use echo::ring::marks::{MAX_VERSION, Mark};
+use echo::ring::marks::Mark;
 use echo::spec::TableSpec;
 
-use crate::claim::{Claim, ClaimAside};
+use crate::claim::{Claim, ClaimAside, check_marks};
 use crate::element::Element;
 use crate::inbox::Canceller;
 use crate::writer::Writer;
@@ -22,6 +22,11 @@ pub struct ReplayWriter {
 impl ReplayWriter {
     pub(crate) const fn new(writer: Writer) -> Self {
         Self { writer }
+    }
+
+    /// The same right as a writer of samples, for programs that treat both alike: its claims can say something of their samples.
+    pub fn into_writer(self) -> Writer {
+        self.writer
     }
 
     /// The table's spec.
@@ -75,7 +80,7 @@ impl ReplayWriter {
     /// # Errors
     /// As [`ReplayWriter::append`].
     pub fn try_append(&mut self, sample: &[&[u8]], mark: Mark) -> Result<bool> {
-        check(&[mark])?;
+        check_marks(&[mark])?;
         self.writer.try_append_marked(sample, &[mark])
     }
 
@@ -87,7 +92,7 @@ impl ReplayWriter {
         if !marks.is_empty() && marks.len() != n {
             return Err(Error::Marks { samples: n, got: marks.len() });
         }
-        check(marks)?;
+        check_marks(marks)?;
         self.writer.append_marked(n, samples, marks)
     }
 
@@ -97,7 +102,7 @@ impl ReplayWriter {
     /// # Errors
     /// As [`ReplayWriter::append`].
     pub fn claim(&mut self, n: u32) -> Result<ReplayClaim<'_>> {
-        self.writer.claim(n).map(ReplayClaim::new)
+        self.writer.claim(n).map(|claim| ReplayClaim { claim })
     }
 
     /// As [`ReplayWriter::claim`], if there is room now.
@@ -105,7 +110,7 @@ impl ReplayWriter {
     /// # Errors
     /// As [`ReplayWriter::append`].
     pub fn try_claim(&mut self, n: u32) -> Result<Option<ReplayClaim<'_>>> {
-        Ok(self.writer.try_claim(n)?.map(ReplayClaim::new))
+        Ok(self.writer.try_claim(n)?.map(|claim| ReplayClaim { claim }))
     }
 
     /// Takes up a claim that was put aside, with what was said of its samples. None if it is another writer's, or is not open
@@ -123,29 +128,12 @@ impl ReplayWriter {
     }
 }
 
-fn check(marks: &[Mark]) -> Result<()> {
-    for (number, mark) in marks.iter().enumerate() {
-        if let Some(priority) = mark.priority.filter(|priority| !(priority.is_finite() && *priority >= 0.0)) {
-            return Err(Error::Priority { number, priority });
-        }
-        if mark.version.is_some_and(|version| version > MAX_VERSION) {
-            return Err(Error::MarkVersion { number });
-        }
-    }
-    Ok(())
-}
-
 /// Room for some samples of a replay table, filled in place: this thread's alone, until it is committed or dropped.
 pub struct ReplayClaim<'a> {
     claim: Claim<'a>,
 }
 
-impl<'a> ReplayClaim<'a> {
-    fn new(claim: Claim<'a>) -> Self {
-        claim.clear_marks();
-        Self { claim }
-    }
-
+impl ReplayClaim<'_> {
     /// How many samples.
     #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
     pub const fn len(&self) -> usize {
@@ -184,9 +172,7 @@ impl<'a> ReplayClaim<'a> {
     /// # Panics
     /// If there is no such sample.
     pub fn set_mark(&mut self, sample: usize, mark: Mark) -> Result<()> {
-        check(&[mark])?;
-        self.claim.set_mark(sample, &mark);
-        Ok(())
+        self.claim.set_mark(sample, mark)
     }
 
     /// Puts it aside, open, until [`ReplayWriter::resume`].

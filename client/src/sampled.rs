@@ -19,6 +19,12 @@ use crate::staging::Staging;
 pub struct SampledBatch {
     lies: Lies,
     place: usize,
+    chosen: Chosen,
+}
+
+/// What is known of a batch's samples, with or without the batch.
+#[derive(Clone)]
+pub struct Chosen {
     sampled: Sampled,
 }
 
@@ -44,45 +50,55 @@ impl SampledBatch {
             Some(staging) => Lies::Gathered { staging: staging.clone(), asking: Arc::downgrade(asking) },
             None => Lies::InPlace(asking.clone()),
         };
-        Self { lies, place, sampled }
+        Self { lies, place, chosen: Chosen { sampled } }
     }
 
     /// Samples in it: as many as were asked for, unless the deadline came before.
     pub fn len(&self) -> usize {
-        self.sampled.items.len()
+        self.items().len()
     }
 
     /// Whether it has none, which does not happen: that is an error.
     pub fn is_empty(&self) -> bool {
-        self.sampled.items.is_empty()
+        self.items().is_empty()
     }
 
     /// Why there are fewer samples than were asked for.
     pub fn short(&self) -> Option<&str> {
-        self.sampled.short.as_deref()
+        self.chosen.short()
     }
 
     /// What is known of each sample, as it was when it was chosen.
     pub fn items(&self) -> &[SampledItem] {
-        &self.sampled.items
+        self.chosen.items()
     }
 
     /// The keys of the samples, by which their priorities are set.
     pub fn keys(&self) -> impl Iterator<Item = u64> {
-        self.sampled.items.iter().map(|item| item.key)
+        self.items().iter().map(|item| item.key)
     }
 
-    /// What each sample weighs to make up for how likely it was to be chosen: `(1 / (N P))^beta`, divided by the largest.
+    /// As [`Chosen::importance_weights`].
     pub fn importance_weights(&self, beta: f64, largest: Largest) -> Vec<f64> {
-        let probabilities: Vec<f64> =
-            self.sampled.items.iter().map(|&SampledItem { probability: Real(p), .. }| p).collect();
-        let normalize = match (largest, self.sampled.least) {
-            (Largest::OfTable, Some(least)) => Normalize::Table(least),
-            _ => Normalize::Batch,
-        };
-        let mut weights = Vec::new();
-        weights::importance_weights(&probabilities, beta, normalize, &mut weights);
-        weights
+        self.chosen.importance_weights(beta, largest)
+    }
+
+    /// What is known of its samples, which stays when the batch goes.
+    pub fn chosen(&self) -> Chosen {
+        self.chosen.clone()
+    }
+
+    /// The number of the request that it answers: they are counted from 1, and batches come in that order.
+    pub const fn number(&self) -> u64 {
+        self.chosen.sampled.number
+    }
+
+    /// Whether this process was forked from the one that sampled, in which the batch is of no use.
+    pub fn is_elsewhere(&self) -> bool {
+        match &self.lies {
+            Lies::Gathered { staging, .. } => staging.is_elsewhere(),
+            Lies::InPlace(asking) => asking.member.is_elsewhere(),
+        }
     }
 
     /// How many arrays a sample has.
@@ -130,7 +146,7 @@ impl SampledBatch {
     /// If there is no such sample or array; of samples that lie in the table, in a process that was forked from the one that
     /// reads.
     pub fn sample(&self, sample: usize, array: usize) -> ArrayView<'_> {
-        let item = &self.sampled.items[sample];
+        let item = &self.items()[sample];
         match &self.lies {
             Lies::Gathered { staging, .. } => self.gathered(staging, array, sample, 1, None),
             Lies::InPlace(asking) => {
@@ -162,6 +178,31 @@ impl SampledBatch {
     }
 }
 
+impl Chosen {
+    /// What is known of each sample, as it was when it was chosen.
+    pub fn items(&self) -> &[SampledItem] {
+        &self.sampled.items
+    }
+
+    /// Why there are fewer samples than were asked for.
+    pub fn short(&self) -> Option<&str> {
+        self.sampled.short.as_deref()
+    }
+
+    /// What each sample weighs to make up for how likely it was to be chosen: `(1 / (N P))^beta`, divided by the largest.
+    pub fn importance_weights(&self, beta: f64, largest: Largest) -> Vec<f64> {
+        let probabilities: Vec<f64> =
+            self.sampled.items.iter().map(|&SampledItem { probability: Real(p), .. }| p).collect();
+        let normalize = match (largest, self.sampled.least) {
+            (Largest::OfTable, Some(least)) => Normalize::Table(least),
+            _ => Normalize::Batch,
+        };
+        let mut weights = Vec::new();
+        weights::importance_weights(&probabilities, beta, normalize, &mut weights);
+        weights
+    }
+}
+
 impl Drop for SampledBatch {
     fn drop(&mut self) {
         let asking = match &self.lies {
@@ -171,11 +212,16 @@ impl Drop for SampledBatch {
         // In a forked child another thread of the parent's may hold a lock for ever.
         let Some(asking) = asking.filter(|asking| !asking.member.is_elsewhere()) else { return };
         if !self.is_gathered() {
-            asking.give_back(self.sampled.number);
+            asking.give_back(self.number());
         }
         asking.free(self.place);
-        // What cannot be asked for now is asked for when it is waited for, and the error told there.
-        let _ = asking.ask();
+        asking.ask_now();
+    }
+}
+
+impl fmt::Debug for Chosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chosen").field("items", &self.items()).field("short", &self.short()).finish()
     }
 }
 

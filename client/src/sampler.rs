@@ -155,6 +155,11 @@ impl Sampler {
         self.asking.member.is_elsewhere()
     }
 
+    /// How many batches are asked for ahead: as the options say, or as many as so large ones may be.
+    pub fn prefetch(&self) -> usize {
+        self.asking.prefetch
+    }
+
     /// Ends a wait from another thread.
     pub fn canceller(&self) -> Canceller {
         Canceller { inbox: self.asking.member.inbox.clone() }
@@ -168,20 +173,71 @@ impl Sampler {
     /// [`Error::NoSamples`] if nothing was sampled, with the inequality of the rate limiter that says so;
     /// [`Error::AllHeld`], [`Error::Closed`], [`Error::Gone`], [`Error::Cancelled`], [`Error::Forked`].
     pub fn next_batch(&self, timeout: Duration) -> Result<SampledBatch> {
-        let deadline = deadline_in(timeout);
+        if let Some(batch) = self.wait_batch(timeout)? {
+            return Ok(batch);
+        }
+        // What is being gathered, and the answer, come soon.
+        let patience = self.asking.member.connection.timeout();
+        let (inbox, deadline) = (&self.asking.member.inbox, deadline_in(patience));
+        let mut cut = None;
         loop {
-            let signal = self.asking.member.inbox.observe();
-            if let Some(batch) = self.look()? {
-                return Ok(batch);
+            let signal = inbox.observe();
+            // Another one if another thread took what came of the first.
+            cut = self.cut_oldest(cut)?;
+            match self.look() {
+                Ok(Some(batch)) => return Ok(batch),
+                Ok(None) => {}
+                Err(Error::NoSamples { why, .. }) => return Err(Error::NoSamples { after: timeout, why }),
+                Err(error) => return Err(error),
             }
-            if self.asking.member.inbox.take_cancelled() {
+            if Instant::now() >= deadline {
+                return Err(Error::TimedOut { what: "the answer of echod", after: patience });
+            }
+            wait(&[inbox.signal_word(signal)], self.poll, deadline);
+        }
+    }
+
+    /// The next batch, if it comes within that time. If not, it is waited for all the same: a next call may get it. For those
+    /// who wait piece by piece; [`Sampler::cut`] ends such a wait.
+    ///
+    /// # Errors
+    /// As [`Sampler::next_batch`]; [`Error::NoSamples`] only for a request that was cut.
+    pub fn wait_batch(&self, timeout: Duration) -> Result<Option<SampledBatch>> {
+        let (inbox, deadline) = (&self.asking.member.inbox, deadline_in(timeout));
+        loop {
+            // Loaded before the look: see `inbox`.
+            let signal = inbox.observe();
+            if let Some(batch) = self.look()? {
+                return Ok(Some(batch));
+            }
+            if inbox.take_cancelled() {
                 return Err(Error::Cancelled);
             }
             if Instant::now() >= deadline {
-                return self.cut(timeout);
+                return Ok(None);
             }
-            let signal = self.asking.member.inbox.signal_word(signal);
-            wait(&[signal], self.poll, deadline);
+            wait(&[inbox.signal_word(signal)], self.poll, deadline);
+        }
+    }
+
+    /// Has the oldest request answered with what there is for it: the next batch is then that, or [`Error::NoSamples`].
+    ///
+    /// # Errors
+    /// If the daemon cannot be told.
+    pub fn cut(&self) -> Result<()> {
+        self.cut_oldest(None).map(drop)
+    }
+
+    /// Cuts the oldest request, unless that was cut already or something comes anyway. The one that is cut.
+    fn cut_oldest(&self, cut: Option<u64>) -> Result<Option<u64>> {
+        let member = &self.asking.member;
+        let oldest = self.asking.oldest_request().filter(|_| !self.asking.is_gathering());
+        match oldest.filter(|&number| cut != Some(number)) {
+            Some(number) => {
+                member.connection.say(&Request::CutSample { member: member.id, number })?;
+                Ok(Some(number))
+            }
+            None => Ok(cut),
         }
     }
 
@@ -219,34 +275,6 @@ impl Sampler {
                 return Err(Error::AllHeld { batches: self.asking.places });
             }
             // Another thread has taken the last one since we asked.
-        }
-    }
-
-    /// The deadline has come: the oldest request is answered with what there is for it.
-    fn cut(&self, after: Duration) -> Result<SampledBatch> {
-        let member = &self.asking.member;
-        // What is being gathered, and the answer, come soon.
-        let patience = member.connection.timeout();
-        let deadline = deadline_in(patience);
-        let mut cut = None;
-        loop {
-            let signal = member.inbox.observe();
-            // Another one if another thread took what came of the first.
-            let oldest = self.asking.oldest_request().filter(|_| !self.asking.is_gathering());
-            if let Some(number) = oldest.filter(|&number| cut != Some(number)) {
-                member.connection.say(&Request::CutSample { member: member.id, number })?;
-                cut = Some(number);
-            }
-            match self.look() {
-                Ok(Some(batch)) => return Ok(batch),
-                Ok(None) => {}
-                Err(Error::NoSamples { why, .. }) => return Err(Error::NoSamples { after, why }),
-                Err(error) => return Err(error),
-            }
-            if Instant::now() >= deadline {
-                return Err(Error::TimedOut { what: "the answer of echod", after: patience });
-            }
-            wait(&[member.inbox.signal_word(signal)], self.poll, deadline);
         }
     }
 
@@ -374,6 +402,16 @@ impl Asking {
 
     /// Makes the requests for whose answers there is a place.
     pub(crate) fn ask(&self) -> Result<()> {
+        self.ask_by(|request| self.member.connection.say(request).map(|()| true))
+    }
+
+    /// Makes those that can be made without waiting.
+    pub(crate) fn ask_now(&self) {
+        // What cannot be asked for now is asked for when it is waited for, and the error told there.
+        let _ = self.ask_by(|request| self.member.connection.try_say(request));
+    }
+
+    fn ask_by(&self, say: impl Fn(&Request) -> Result<bool>) -> Result<()> {
         loop {
             let _alone = self.saying.lock().unwrap_or_else(PoisonError::into_inner);
             let number = {
@@ -388,9 +426,16 @@ impl Asking {
                 number
             };
             let request = Request::Sample { member: self.member.id, number, count: self.batch };
-            if let Err(error) = self.member.connection.say(&request) {
-                self.take_back(number);
-                return Err(error);
+            match say(&request) {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.take_back(number);
+                    return Ok(());
+                }
+                Err(error) => {
+                    self.take_back(number);
+                    return Err(error);
+                }
             }
         }
     }
@@ -400,6 +445,15 @@ impl Asking {
         if let Some(place) = state.requested(number) {
             state.free.push(place);
         }
+    }
+
+    /// A request is answered, and its batch is on its way through the gathering threads. Its place, if it was made.
+    fn begin_gathering(&self, number: u64) -> Option<usize> {
+        let mut state = self.state();
+        let place = state.requested(number)?;
+        // In one step: a batch that is on its way is never nowhere.
+        state.gathering += 1;
+        Some(place)
     }
 
     /// Whether something comes without being waited for.
@@ -424,13 +478,7 @@ impl Asking {
                     Some(format!("answer {} names no samples of this table", sampled.number));
                 continue;
             }
-            let place = {
-                let mut state = self.state();
-                let place = state.requested(sampled.number);
-                state.gathering += usize::from(place.is_some());
-                place
-            };
-            if let Some(place) = place {
+            if let Some(place) = self.begin_gathering(sampled.number) {
                 turn(self, Gathered { place, sampled });
             }
         }

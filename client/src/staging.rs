@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use echo::host_pinning::{CudaApi, PinError, Search, resolve};
 use echo::ids::SlotIndex;
+use echo::memory::fork::Birthplace;
 use echo::memory::{Account, HostBacking, MemoryGovernor, VirtualBuffer};
 use echo::ring::buf::{Pinned, Pinning, PytreeRingBuf};
 use echo::spec::TableSpec;
@@ -17,6 +18,7 @@ pub(crate) struct Staging {
     spec: Arc<TableSpec>,
     arrays: PytreeRingBuf<HostBacking>,
     batch: u32,
+    birthplace: Birthplace,
     pinning: Mutex<()>,
 }
 
@@ -38,11 +40,16 @@ impl Staging {
             arrays.push((buffer, slot_bytes));
         }
         let (spec, arrays) = (table.spec.clone(), PytreeRingBuf::new(arrays, slots));
-        Ok(Self { spec, arrays, batch, pinning: Mutex::default() })
+        let birthplace = Birthplace::here();
+        Ok(Self { spec, arrays, batch, birthplace, pinning: Mutex::default() })
     }
 
     pub(crate) fn spec(&self) -> &TableSpec {
         &self.spec
+    }
+
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.birthplace.is_elsewhere()
     }
 
     pub(crate) fn sample_bytes(&self) -> usize {

@@ -181,7 +181,7 @@ impl Writer {
         let claimed = self.obtain(n, Some(timeout), Instant::now())?;
         let claimed = claimed.ok_or(Error::TimedOut { what: "waiting for room", after: timeout })?;
         self.expect_bytes(&claimed);
-        Ok(Claim::new(self, claimed))
+        Ok(Claim::begin(self, claimed))
     }
 
     /// As [`Writer::claim`], if there is room now.
@@ -194,7 +194,7 @@ impl Writer {
             Attempt::Claimed(claimed) => Some(claimed),
             Attempt::Full(_) | Attempt::Closed(_) => self.obtain(n, None, Instant::now())?,
         };
-        Ok(claimed.map(|claimed| Claim::new(self, claimed)))
+        Ok(claimed.map(|claimed| Claim::begin(self, claimed)))
     }
 
     /// Takes up a claim that was put aside. None if it is another writer's, or is not open any more.
@@ -435,7 +435,7 @@ impl Writer {
     }
 
     /// Of a latest table: the version that it published last, or 0.
-    pub(crate) fn version(&self) -> u64 {
+    pub fn version(&self) -> u64 {
         self.latest.as_ref().map_or(0, |latest| latest.version)
     }
 
@@ -461,6 +461,11 @@ impl Writer {
     #[inline]
     pub fn is_elsewhere(&self) -> bool {
         self.member.connection.is_elsewhere()
+    }
+
+    /// Whether it writes into a replay table, where something is said of each sample.
+    pub(crate) const fn says_marks(&self) -> bool {
+        self.marks
     }
 
     pub(crate) const fn member(&self) -> MemberId {

@@ -116,10 +116,10 @@ async fn serve(config: &Config, listener: OwnedFd) -> Result<(), RunError> {
     let (inputs, received) = mpsc::channel(INPUTS);
     let mut supervisor = Supervisor::new(limits.clone(), governor.clone(), instance, inputs.clone());
     for table in &config.tables {
-        let Declared { spec, access } = &table.value;
+        let Declared { spec, access, groups } = &table.value;
         let made = declared(spec, &governor, &limits);
         tokio::select! {
-            store = made => supervisor.declare(store?, access.clone()),
+            store = made => supervisor.declare(store?, access.clone(), groups),
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
         }

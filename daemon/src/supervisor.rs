@@ -38,6 +38,7 @@ use crate::{client_page, connection};
 
 mod attaching;
 pub(crate) mod creation;
+mod grouping;
 mod requests;
 mod sampling;
 mod turns;

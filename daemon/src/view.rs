@@ -11,6 +11,7 @@ use echo::replay::settings::Real;
 use echo::ring::newest::ValueWord;
 use echo::ring::ready::{BlockState, ReadyWord};
 use echo::sync::Ordering;
+use echo::table::group::{Group, GroupId};
 use echo::table::intake::Intake;
 use echo::table::latest::Latest;
 use echo::table::ledger::GrantRecord;
@@ -20,8 +21,8 @@ use echo::table::queue::Queue;
 use echo::table::replay::Replay;
 use echo::table::why;
 use echo::wire::message::{
-    Answer, ClientRow, LeasePlace, LeaseRow, LeaseState, MAX_MEMBER_ROWS, MAX_PINS, MAX_PINS_OF_CLIENT,
-    MAX_ROWS, MemberRow, PinRow, ReplayDetails, TableDetails, TableRow,
+    Answer, ClientRow, GroupRow, LeasePlace, LeaseRow, LeaseState, MAX_MEMBER_ROWS, MAX_PINS,
+    MAX_PINS_OF_CLIENT, MAX_ROWS, MemberRow, PinRow, ReplayDetails, TableDetails, TableRow,
 };
 
 use crate::client::Client;
@@ -99,6 +100,7 @@ pub fn table(supervisor: &Supervisor, id: TableId) -> Answer {
         blocks: machine.block_counts(),
         holes_offered: intake.holes_offered(),
         orphaned_claims: intake.orphaned_claims(),
+        groups: machine.queue().map(groups).unwrap_or_default(),
         replay: replay(machine),
         members: members.map(|shown| member_row(supervisor, shown)).collect(),
     })
@@ -153,6 +155,21 @@ fn takers(latest: &Latest) -> Vec<Shown> {
         Shown { key, writer: false, state, done: reader.taken(), waits_and_wakes: (0, 0), held }
     });
     shown.collect()
+}
+
+fn groups(queue: &Queue) -> Vec<GroupRow> {
+    let row = |(&id, group): (&GroupId, &Group)| {
+        let (skipped, batches) = queue.group_counts(id);
+        GroupRow {
+            name: group.name.clone(),
+            readers: queue.readers_of(id) as u32,
+            lag: queue.lag(id),
+            max_lag: group.most_lag,
+            batches,
+            skipped,
+        }
+    };
+    queue.groups().iter().map(row).collect()
 }
 
 fn samplers(replay: &Replay) -> Vec<Shown> {

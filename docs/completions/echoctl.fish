@@ -31,6 +31,7 @@ complete -c echoctl -n "__fish_echoctl_needs_command" -s h -l help -d 'Print hel
 complete -c echoctl -n "__fish_echoctl_needs_command" -s V -l version -d 'Print version'
 complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "status" -d 'How the daemon is; works with a daemon of any version'
 complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "table" -d 'Tables'
+complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "group" -d 'Groups of readers, each of which reads all batches of a queue table'
 complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "client" -d 'Connected processes'
 complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "lease" -d 'Batches and values that readers hold'
 complete -c echoctl -n "__fish_echoctl_needs_command" -f -a "watch" -d 'What changes: samples and batches a second, and what waits longest'
@@ -108,6 +109,39 @@ complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_s
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from help" -f -a "reset" -d 'Remove all items of a replay table, and count from zero'
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from help" -f -a "access" -d 'Show or replace the rules that say who may do what with a table, beside its owner'
 complete -c echoctl -n "__fish_echoctl_using_subcommand table; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and not __fish_seen_subcommand_from list add remove rewind help" -l socket -d 'Ask the daemon that listens on this socket' -r -F
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and not __fish_seen_subcommand_from list add remove rewind help" -l timeout -d 'How long the daemon may take to answer' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and not __fish_seen_subcommand_from list add remove rewind help" -l json -d 'Print an object for programs'
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and not __fish_seen_subcommand_from list add remove rewind help" -s h -l help -d 'Print help'
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and not __fish_seen_subcommand_from list add remove rewind help" -f -a "list" -d 'All groups of a table: how far each has come'
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and not __fish_seen_subcommand_from list add remove rewind help" -f -a "add" -d 'Have another group read the table'
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and not __fish_seen_subcommand_from list add remove rewind help" -f -a "remove" -d 'Let a group go that has no readers; nobody waits for it any more'
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and not __fish_seen_subcommand_from list add remove rewind help" -f -a "rewind" -d 'Have a group read once more what is still there'
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and not __fish_seen_subcommand_from list add remove rewind help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from list" -l socket -d 'Ask the daemon that listens on this socket' -r -F
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from list" -l timeout -d 'How long the daemon may take to answer' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from list" -l json -d 'Print an object for programs'
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from add" -l from -d 'From where on it reads: what is still there, or what is not begun yet' -r -f -a "oldest\t''
+newest\t''"
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from add" -l max-lag -d 'Bytes of batches by which it may lag before it skips the oldest, such as 64MiB [default: any number, and workers wait for it]' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from add" -l socket -d 'Ask the daemon that listens on this socket' -r -F
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from add" -l timeout -d 'How long the daemon may take to answer' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from add" -l json -d 'Print an object for programs'
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help'
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from remove" -l socket -d 'Ask the daemon that listens on this socket' -r -F
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from remove" -l timeout -d 'How long the daemon may take to answer' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from remove" -l json -d 'Print an object for programs'
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help'
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from rewind" -l socket -d 'Ask the daemon that listens on this socket' -r -F
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from rewind" -l timeout -d 'How long the daemon may take to answer' -r
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from rewind" -l json -d 'Print an object for programs'
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from rewind" -s h -l help -d 'Print help'
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from help" -f -a "list" -d 'All groups of a table: how far each has come'
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from help" -f -a "add" -d 'Have another group read the table'
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from help" -f -a "remove" -d 'Let a group go that has no readers; nobody waits for it any more'
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from help" -f -a "rewind" -d 'Have a group read once more what is still there'
+complete -c echoctl -n "__fish_echoctl_using_subcommand group; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c echoctl -n "__fish_echoctl_using_subcommand client; and not __fish_seen_subcommand_from list help" -l socket -d 'Ask the daemon that listens on this socket' -r -F
 complete -c echoctl -n "__fish_echoctl_using_subcommand client; and not __fish_seen_subcommand_from list help" -l timeout -d 'How long the daemon may take to answer' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand client; and not __fish_seen_subcommand_from list help" -l json -d 'Print an object for programs'
@@ -150,19 +184,24 @@ complete -c echoctl -n "__fish_echoctl_using_subcommand why" -l socket -d 'Ask t
 complete -c echoctl -n "__fish_echoctl_using_subcommand why" -l timeout -d 'How long the daemon may take to answer' -r
 complete -c echoctl -n "__fish_echoctl_using_subcommand why" -l json -d 'Print an object for programs'
 complete -c echoctl -n "__fish_echoctl_using_subcommand why" -s h -l help -d 'Print help'
-complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "status" -d 'How the daemon is; works with a daemon of any version'
-complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "table" -d 'Tables'
-complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "client" -d 'Connected processes'
-complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "lease" -d 'Batches and values that readers hold'
-complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "watch" -d 'What changes: samples and batches a second, and what waits longest'
-complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "doctor" -d 'What this machine can do for echo, and why not; works without a daemon'
-complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "why" -d 'What is being waited for at a table, who holds it up, and since when'
-complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table client lease watch doctor why help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table group client lease watch doctor why help" -f -a "status" -d 'How the daemon is; works with a daemon of any version'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table group client lease watch doctor why help" -f -a "table" -d 'Tables'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table group client lease watch doctor why help" -f -a "group" -d 'Groups of readers, each of which reads all batches of a queue table'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table group client lease watch doctor why help" -f -a "client" -d 'Connected processes'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table group client lease watch doctor why help" -f -a "lease" -d 'Batches and values that readers hold'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table group client lease watch doctor why help" -f -a "watch" -d 'What changes: samples and batches a second, and what waits longest'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table group client lease watch doctor why help" -f -a "doctor" -d 'What this machine can do for echo, and why not; works without a daemon'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table group client lease watch doctor why help" -f -a "why" -d 'What is being waited for at a table, who holds it up, and since when'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and not __fish_seen_subcommand_from status table group client lease watch doctor why help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from table" -f -a "list" -d 'All tables, with their samples'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from table" -f -a "show" -d 'One table: its arrays, its memory, who is attached'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from table" -f -a "create" -d 'Make a table, unless one of that name with an equal spec is there'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from table" -f -a "drop" -d 'End a table for everybody; samples that were not read are lost'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from table" -f -a "reset" -d 'Remove all items of a replay table, and count from zero'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from table" -f -a "access" -d 'Show or replace the rules that say who may do what with a table, beside its owner'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from group" -f -a "list" -d 'All groups of a table: how far each has come'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from group" -f -a "add" -d 'Have another group read the table'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from group" -f -a "remove" -d 'Let a group go that has no readers; nobody waits for it any more'
+complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from group" -f -a "rewind" -d 'Have a group read once more what is still there'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from client" -f -a "list" -d 'All clients, with what they hold'
 complete -c echoctl -n "__fish_echoctl_using_subcommand help; and __fish_seen_subcommand_from lease" -f -a "list" -d 'All batches and values that readers hold: which reader, which batch, whether it can be read, and for how long it was so'

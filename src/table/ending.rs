@@ -19,7 +19,7 @@ use crate::ids::{BlockIndex, BlockSeq};
 use crate::ring::{fill_ring, finish, ready};
 use crate::table::action::Action;
 use crate::table::intake::Intake;
-use crate::table::ledger::{BlockUse, GrantRecord};
+use crate::table::ledger::{BlockUse, Ledger};
 use crate::table::member::Writer;
 use crate::table::poison::Poison;
 use crate::wire::message::EndReason;
@@ -67,8 +67,8 @@ pub trait MoveSamples {
     fn move_sample(&mut self, block: BlockIndex, from: u32, to: u32) -> io::Result<()>;
 }
 
-/// Hears of a block that is given up: it had this sequence, and this grant.
-pub(super) type GivenUp<'a> = dyn FnMut(BlockSeq, Option<GrantRecord>) + 'a;
+/// Hears of a block that is given up, and had this sequence; its grants are still in the record.
+pub(super) type GivenUp<'a> = dyn FnMut(BlockSeq, BlockIndex, &Ledger) + 'a;
 
 impl Intake {
     fn set_phase(&mut self, phase: Phase) {
@@ -205,7 +205,7 @@ impl Intake {
     /// A block without a sample: its reader hears that nothing will come of it.
     fn give_up(&mut self, block: BlockIndex, seq: BlockSeq, given_up: &mut GivenUp<'_>) {
         ready::give_up(&self.control, block, seq);
-        given_up(seq, self.ledger.grant(block));
+        given_up(seq, block, &self.ledger);
         self.free_block(block);
     }
 }

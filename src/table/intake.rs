@@ -307,7 +307,7 @@ impl Intake {
                 true => counts.complete += 1,
                 false => counts.filling += 1,
             }
-            counts.granted += u32::from(self.ledger.grant(block).is_some());
+            counts.granted += u32::from(self.ledger.is_granted(block));
         }
         counts
     }

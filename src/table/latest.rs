@@ -93,9 +93,27 @@ impl Latest {
         !self.intake.writers.is_empty() || !self.readers.is_empty() || !self.absent.is_empty()
     }
 
-    /// The newest value, as it was last seen to be; for people.
+    /// The newest value, as it is now; for people.
     pub fn newest(&self) -> Option<ValueWord> {
-        ValueWord::decode(self.intake.ledger.newest(), self.intake.geometry().max_blocks())
+        let now = self.decode(newest::load(&self.intake.control)).filter(|value| self.is_newer(value));
+        now.or_else(|| self.last_seen())
+    }
+
+    /// The newest value, as it was last seen to be.
+    fn last_seen(&self) -> Option<ValueWord> {
+        self.decode(self.intake.ledger.newest())
+    }
+
+    fn decode(&self, word: u64) -> Option<ValueWord> {
+        ValueWord::decode(word, self.intake.geometry().max_blocks())
+    }
+
+    /// Whether a value that is said to be the newest can be: it is newer than the last one that was seen, and committed.
+    fn is_newer(&self, value: &ValueWord) -> bool {
+        // acquire, in `is_full`: pairs with the commit, which came before the word
+        value.version() > newest::version(self.intake.ledger.newest())
+            && self.lives(*value)
+            && self.intake.control.is_full(value.block)
     }
 
     /// What readers hold that lives, each value once for each reader.
@@ -267,16 +285,10 @@ impl Latest {
         let got = newest::load(&self.intake.control);
         let seen = self.intake.ledger.newest();
         if got == seen {
-            return Ok(self.newest());
+            return Ok(self.last_seen());
         }
-        let value = ValueWord::decode(got, self.intake.geometry().max_blocks());
-        // acquire, in `is_full`: pairs with the commit, which came before the word
-        let is_newer = |value: &ValueWord| {
-            value.version() > newest::version(seen)
-                && self.lives(*value)
-                && self.intake.control.is_full(value.block)
-        };
-        let value = value.filter(is_newer).ok_or(Poison::Newest { got, seen })?;
+        let value = self.decode(got).filter(|value| self.is_newer(value));
+        let value = value.ok_or(Poison::Newest { got, seen })?;
         self.intake.ledger.set_newest(got);
         Ok(Some(value))
     }

@@ -10,21 +10,22 @@
 //!   0  magic, version, geometry
 //!  64  next_seq, seen_cursor, phase, a writer finished, usable blocks
 //! 128  retired_bits, delivered, batches; of a latest table the newest value that was seen
-//! 192  blocks[max_blocks]   {state, seq, client, member, number, token (2), length, counted[words_per_block]}
+//! 192  blocks[max_blocks]   {state, seq, length, counted[words_per_block]}
 //!      refill[refill_len]   position + 1 that was last offered there
 //!      orphans[ORPHANS]     claims of workers that are gone, as recorded
-//!      roster[ROSTER]       {client, member}: of a latest table, see `roster`
+//!      roster[ROSTER]       {client, member}: of a latest and a replay table, see `roster`
+//!      groups               of a queue table, see `group`
 //! ```
 
 use thiserror::Error;
 
-use crate::ids::{BlockIndex, BlockSeq, ClientId, GrantNumber, LeaseToken, MemberId, Position};
+use crate::ids::{BlockIndex, BlockSeq, GrantNumber, LeaseToken, Position};
 use crate::ring::control::Geometry;
 use crate::ring::words::Words;
 use crate::spec::TableKind;
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::member::MemberKey;
-use crate::table::roster;
+use crate::table::{group, roster};
 
 /// Claims of dead workers that can wait to be settled. Beyond it, a dead worker's page is kept and asked again.
 pub const ORPHANS: usize = 1024;
@@ -41,7 +42,7 @@ const DELIVERED: usize = 17;
 const BATCHES: usize = 18;
 const NEWEST: usize = 19;
 const BLOCKS: usize = 24;
-const BLOCK_WORDS: usize = 8;
+const BLOCK_WORDS: usize = 3;
 
 /// What the daemon does with a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +57,7 @@ pub enum BlockUse {
     Short = 3,
 }
 
-/// To whom a block is granted.
+/// To whom a block is granted in a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GrantRecord {
     /// The reader.
@@ -86,7 +87,7 @@ pub struct Ledger {
 impl Ledger {
     /// Bytes that the region needs, of a table of that kind.
     pub fn bytes(geometry: &Geometry, kind: TableKind) -> usize {
-        (Self::roster_at(geometry) + roster::words(kind)) * 8
+        (Self::groups_at(geometry, kind) + group::words(kind, geometry)) * 8
     }
 
     /// Writes the header over zeroed words.
@@ -135,6 +136,15 @@ impl Ledger {
 
     pub(super) fn roster_at(geometry: &Geometry) -> usize {
         Self::orphans_at(geometry) + ORPHANS
+    }
+
+    pub(super) fn groups_at(geometry: &Geometry, kind: TableKind) -> usize {
+        Self::roster_at(geometry) + roster::words(kind)
+    }
+
+    pub(super) fn all_blocks(&self) -> impl Iterator<Item = BlockIndex> + use<> {
+        let max = self.geometry.max_blocks();
+        (0..max).filter_map(move |block| BlockIndex::new(block, max))
     }
 
     pub(super) const fn geometry(&self) -> &Geometry {
@@ -272,7 +282,7 @@ impl Ledger {
     /// Samples of a short block.
     pub fn length(&self, block: BlockIndex) -> u32 {
         match self.block_use(block) {
-            BlockUse::Short => self.get(self.block_at(block) + 7) as u32,
+            BlockUse::Short => self.get(self.block_at(block) + 2) as u32,
             _ => self.geometry.block_slots(),
         }
     }
@@ -280,7 +290,7 @@ impl Ledger {
     /// A block is published under the next sequence. Before the limit is raised.
     pub fn set_live(&self, block: BlockIndex, seq: BlockSeq) {
         let at = self.block_at(block);
-        self.clear_grant(block);
+        self.clear_groups(block);
         self.set(at + 1, seq.0);
         self.set(at, BlockUse::Live as u64);
         self.set(NEXT_SEQ, seq.0 + 1);
@@ -290,7 +300,7 @@ impl Ledger {
     pub fn set_free(&self, block: BlockIndex) {
         // In this order: a block that is free has no grant, whatever stands there.
         self.set(self.block_at(block), BlockUse::Free as u64);
-        self.clear_grant(block);
+        self.clear_groups(block);
     }
 
     /// These are a block's samples. Before any of them moves.
@@ -311,44 +321,8 @@ impl Ledger {
     /// A finishing block is complete with that many samples.
     pub fn set_short(&self, block: BlockIndex, length: u32) {
         let at = self.block_at(block);
-        self.set(at + 7, length.into());
+        self.set(at + 2, length.into());
         self.set(at, BlockUse::Short as u64);
-    }
-
-    /// To whom a block is granted.
-    pub fn grant(&self, block: BlockIndex) -> Option<GrantRecord> {
-        let at = self.block_at(block);
-        let client = self.get(at + 2);
-        if client == 0 {
-            return None;
-        }
-        let mut token = [0; 16];
-        token[..8].copy_from_slice(&self.get(at + 5).to_le_bytes());
-        token[8..].copy_from_slice(&self.get(at + 6).to_le_bytes());
-        Some(GrantRecord {
-            reader: MemberKey { client: ClientId(client), member: MemberId(self.get(at + 3) as u32) },
-            number: GrantNumber(self.get(at + 4)),
-            token: LeaseToken(token),
-        })
-    }
-
-    /// A block is granted. Before the message is sent.
-    pub fn set_grant(&self, block: BlockIndex, grant: &GrantRecord) {
-        let at = self.block_at(block);
-        let (low, high) = grant.token.0.split_at(8);
-        self.set(at + 3, grant.reader.member.0.into());
-        self.set(at + 4, grant.number.0);
-        for (i, half) in [low, high].into_iter().enumerate() {
-            let bytes = half.try_into().expect("half of 16 bytes");
-            self.set(at + 5 + i, u64::from_le_bytes(bytes));
-        }
-        // last: a client says that there is a grant
-        self.set(at + 2, grant.reader.client.0);
-    }
-
-    /// A block is granted to nobody.
-    pub fn clear_grant(&self, block: BlockIndex) {
-        self.set(self.block_at(block) + 2, 0);
     }
 
     /// The position that was last offered in an entry.
@@ -387,12 +361,9 @@ mod tests {
     fn what_is_written_is_read_back_from_the_region_alone() {
         let ledger = ledger();
         let block = |i| BlockIndex::new(i, 3).unwrap();
-        let reader = MemberKey { client: ClientId(7), member: MemberId(2) };
-        let grant = GrantRecord { reader, number: GrantNumber(9), token: LeaseToken([3; 16]) };
         for (i, seq) in [(0, 5), (1, 6), (2, 7)] {
             ledger.set_live(block(i), BlockSeq(seq));
         }
-        ledger.set_grant(block(1), &grant);
         ledger.set_finishing(block(2), &[0xf0, 1]);
         ledger.set_offered(1, Some(Position(0)));
         ledger.set_orphan(ORPHANS - 1, 77);
@@ -401,7 +372,6 @@ mod tests {
         let geometry = ledger.geometry;
         let reopened = Ledger::open(ledger.into_words(), geometry, TableKind::Queue).unwrap();
         assert_eq!(reopened.next_seq(), BlockSeq(8));
-        assert_eq!((reopened.grant(block(0)), reopened.grant(block(1))), (None, Some(grant)));
         assert_eq!(reopened.block_use(block(2)), BlockUse::Finishing);
         assert_eq!(reopened.counted(block(2)), [0xf0, 1]);
         assert_eq!((reopened.offered(0), reopened.offered(1)), (None, Some(Position(0))));

@@ -8,6 +8,7 @@ use crate::ring::hold::HoldLine;
 use crate::ring::newest::ValueWord;
 use crate::ring::record::{ClientPage, Record, RecordedClaim};
 use crate::sync::Ordering;
+use crate::table::group::GroupId;
 
 /// A member, among those of all clients.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -85,6 +86,8 @@ pub const UNKNOWN_UID: u32 = u32::MAX;
 pub struct Reader {
     /// Its user.
     pub uid: u32,
+    /// The group that it reads for.
+    pub group: GroupId,
     /// How many grants it may hold.
     pub prefetch: u16,
     /// How many it holds.
@@ -103,9 +106,10 @@ pub struct Reader {
 
 impl Reader {
     /// A reader that holds nothing.
-    pub const fn new(uid: u32, prefetch: u16) -> Self {
+    pub const fn new(uid: u32, prefetch: u16, group: GroupId) -> Self {
         Self {
             uid,
+            group,
             prefetch,
             held: 0,
             last_number: GrantNumber(0),

@@ -11,8 +11,10 @@
 //!
 //! What becomes of the samples, by kind:
 //!
-//! - [`queue`]: each batch to one reader: grants, tokens, releases; `quota`: how many blocks one user's readers may hold.
+//! - [`queue`]: each batch to one reader of every group: grants, tokens, releases; [`group`]: each with its own place; `quota`: how
+//!   many blocks one user's readers may hold.
 //! - [`latest`]: the newest value to every reader; [`roster`]: who they are.
+//! - [`replay`]: samples that are chosen, read and put back.
 //! - [`machine`]: a table of whichever kind.
 //!
 //! And around them:
@@ -23,6 +25,7 @@
 
 pub mod action;
 pub mod ending;
+pub mod group;
 pub mod intake;
 pub mod latest;
 pub mod ledger;

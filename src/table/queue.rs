@@ -1,4 +1,4 @@
-//! A queue table: each batch to exactly one reader, in the order in which it filled.
+//! A queue table: each batch to exactly one reader of every group, in the order in which it filled.
 //!
 //! A pure state machine over a ring's words and the private record: no socket, no clock, no log; randomness
 //! comes in. Calls change it and push what must be said to clients as [`Action`]s. It never waits: what cannot
@@ -6,14 +6,14 @@
 //!
 //! How samples come in is [`Intake`]'s; this is what becomes of complete blocks.
 //!
-//! What always holds: a block is free, or it is live and then either granted to one reader or in `ungranted`.
-//! A reader is granted a batch only while it holds fewer than its prefetch depth and its user no more than a fair part
+//! What always holds: a block is free, or it is live and then in each [`group`] either granted to one
+//! reader, or in the group's `ungranted`, or done with. A reader is granted a batch only while it holds fewer than its prefetch depth and its user no more than a fair part
 //! of the blocks (`quota`), the lowest sequence first; what a dead reader held comes later than its sequence. A block is published
-//! again only after its reader gave it back *and* every slot was committed, so that no claim to it can be open.
+//! again only after every group is done with it *and* every slot was committed, so that no claim to it can be open.
 //!
 //! It works per block and per death, never per sample.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::Arc;
 
@@ -24,12 +24,13 @@ use crate::ring::record::ClientPage;
 use crate::sync::Ordering;
 use crate::table::action::{Action, Violation};
 use crate::table::ending::{MoveSamples, Phase};
+use crate::table::group::{self, DEFAULT_GROUP, Group, GroupError, GroupId};
 use crate::table::intake::Intake;
 use crate::table::ledger::{GrantRecord, Ledger};
 use crate::table::member::{MemberKey, Reader, UNKNOWN_UID};
 use crate::table::poison::{Poison, RebuildError};
 use crate::table::quota::Quota;
-use crate::wire::message::{EndReason, Grant};
+use crate::wire::message::{EndReason, Grant, GroupFrom};
 
 /// Where lease tokens come from.
 pub type Tokens = Box<dyn FnMut() -> io::Result<LeaseToken> + Send>;
@@ -38,8 +39,10 @@ pub type Tokens = Box<dyn FnMut() -> io::Result<LeaseToken> + Send>;
 pub struct Queue {
     intake: Intake,
     readers: BTreeMap<MemberKey, Reader>,
-    ungranted: BTreeMap<BlockSeq, BlockIndex>,
-    by_token: HashMap<LeaseToken, BlockIndex>,
+    groups: BTreeMap<GroupId, Group>,
+    by_token: HashMap<LeaseToken, (BlockIndex, GroupId)>,
+    /// Blocks that every group is done with, and that are not full yet: those were done before they began to read.
+    unwanted: BTreeSet<BlockIndex>,
     tokens: Tokens,
     turn: u64,
 }
@@ -48,6 +51,9 @@ impl Queue {
     /// A new table over zeroed words, whose first `usable` blocks have memory. They are published.
     pub fn create(control: Arc<Control>, ledger: Ledger, usable: u32, tokens: Tokens) -> Self {
         let mut queue = Self::over(Intake::create(control, ledger, usable), tokens);
+        if let Some(group) = queue.intake.ledger.add_group(DEFAULT_GROUP, None) {
+            queue.groups.insert(group, Group::new(DEFAULT_GROUP.into(), None));
+        }
         queue.publish();
         queue
     }
@@ -57,19 +63,27 @@ impl Queue {
     /// old keys; until then what they hold stays theirs.
     pub fn rebuild(control: Arc<Control>, ledger: Ledger, tokens: Tokens) -> Result<Self, RebuildError> {
         let mut queue = Self::over(Intake::rebuild(control, ledger)?, tokens);
+        queue.groups = queue.intake.ledger.groups();
         for (&seq, &block) in &queue.intake.live {
-            match queue.intake.ledger.grant(block) {
-                Some(grant) => {
-                    ready::set_granted(&queue.intake.control, block);
-                    queue.by_token.insert(grant.token, block);
-                    let reader =
-                        queue.readers.entry(grant.reader).or_insert_with(|| Reader::new(UNKNOWN_UID, 0));
-                    reader.connected = false;
-                    reader.held += 1;
-                    reader.last_number = reader.last_number.max(grant.number);
+            for (&group, of_group) in &mut queue.groups {
+                match queue.intake.ledger.grant(block, group) {
+                    _ if queue.intake.ledger.is_done(block, group) => {}
+                    Some(grant) => {
+                        ready::set_granted(&queue.intake.control, block);
+                        queue.by_token.insert(grant.token, (block, group));
+                        let reader = queue.readers.entry(grant.reader);
+                        let reader = reader.or_insert_with(|| Reader::new(UNKNOWN_UID, 0, group));
+                        reader.connected = false;
+                        reader.held += 1;
+                        reader.last_number = reader.last_number.max(grant.number);
+                    }
+                    None => drop(of_group.ungranted.insert(seq, block)),
                 }
-                None => drop(queue.ungranted.insert(seq, block)),
             }
+        }
+        // The last daemon may have died between the two.
+        for block in queue.intake.live.values().copied().collect::<Vec<_>>() {
+            queue.retire_if_done(block);
         }
         if queue.intake.phase == Phase::Open {
             queue.publish();
@@ -81,8 +95,9 @@ impl Queue {
         Self {
             intake,
             readers: BTreeMap::new(),
-            ungranted: BTreeMap::new(),
+            groups: BTreeMap::new(),
             by_token: HashMap::new(),
+            unwanted: BTreeSet::new(),
             tokens,
             turn: 0,
         }
@@ -103,16 +118,16 @@ impl Queue {
         &self.readers
     }
 
-    /// The blocks that are granted, in no order.
+    /// The blocks that are granted, in no order; one that several groups read comes for each.
     pub fn granted_blocks(&self) -> impl Iterator<Item = (BlockSeq, BlockIndex, GrantRecord)> {
         let ledger = &self.intake.ledger;
         let granted = self.by_token.values();
-        granted.filter_map(|&block| Some((ledger.seq(block), block, ledger.grant(block)?)))
+        granted.filter_map(|&(block, group)| Some((ledger.seq(block), block, ledger.grant(block, group)?)))
     }
 
-    /// How many blocks in use are granted to nobody.
+    /// How many blocks in use are granted to nobody, of the group that has most of them.
     pub fn ungranted_blocks(&self) -> usize {
-        self.ungranted.len()
+        self.groups.values().map(|group| group.ungranted.len()).max().unwrap_or(0)
     }
 
     /// A process may write from now on.
@@ -120,13 +135,26 @@ impl Queue {
         self.intake.attach_writer(key, page, record);
     }
 
-    /// A process of that user may read from now on; one of that key that was here before goes on.
-    pub fn attach_reader(&mut self, key: MemberKey, uid: u32, prefetch: u16, actions: &mut Vec<Action>) {
-        let reader = self.readers.entry(key).or_insert_with(|| Reader::new(uid, prefetch));
+    /// A process of that user may read from now on, as one of that group; one of that key that was here before goes on, in
+    /// the group that it was of.
+    ///
+    /// # Errors
+    /// If there is no such group.
+    pub fn attach_reader(
+        &mut self,
+        key: MemberKey,
+        uid: u32,
+        prefetch: u16,
+        group: &str,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), GroupError> {
+        let group = self.group_named(group)?;
+        let reader = self.readers.entry(key).or_insert_with(|| Reader::new(uid, prefetch, group));
         reader.uid = uid;
         reader.prefetch = prefetch;
         reader.connected = true;
         self.grant(actions);
+        Ok(())
     }
 
     /// A writer commits no more samples.
@@ -155,20 +183,22 @@ impl Queue {
         if !self.intake.detach_writer(key) {
             return false;
         }
-        if self.readers.remove(&key).is_some() {
-            self.take_back_grants(key);
+        if let Some(reader) = self.readers.remove(&key) {
+            self.take_back_grants(key, reader.group);
+            self.let_laggards_go();
             self.grant(actions);
         }
         true
     }
 
-    fn take_back_grants(&mut self, key: MemberKey) {
+    fn take_back_grants(&mut self, key: MemberKey, group: GroupId) {
         let ledger = &self.intake.ledger;
+        let Some(of_group) = self.groups.get_mut(&group) else { return };
         for (&seq, &block) in &self.intake.live {
-            if let Some(grant) = ledger.grant(block).filter(|grant| grant.reader == key) {
+            if let Some(grant) = ledger.grant(block, group).filter(|grant| grant.reader == key) {
                 self.by_token.remove(&grant.token);
-                ledger.clear_grant(block);
-                self.ungranted.insert(seq, block);
+                ledger.clear_grant(block, group);
+                of_group.ungranted.insert(seq, block);
             }
         }
     }
@@ -194,6 +224,7 @@ impl Queue {
         if self.by_token.len() == before {
             return Ok(());
         }
+        self.let_laggards_go();
         if self.intake.phase == Phase::Open {
             self.publish();
         }
@@ -202,8 +233,8 @@ impl Queue {
     }
 
     fn release_one(&mut self, key: MemberKey, token: &LeaseToken) -> Result<(), Poison> {
-        let Some(&block) = self.by_token.get(token) else { return Ok(()) };
-        if self.intake.ledger.grant(block).is_none_or(|grant| grant.reader != key) {
+        let Some(&(block, group)) = self.by_token.get(token) else { return Ok(()) };
+        if self.intake.ledger.grant(block, group).is_none_or(|grant| grant.reader != key) {
             return Ok(());
         }
         // Until every slot is committed some worker may be writing, and the block must not go round.
@@ -211,7 +242,11 @@ impl Queue {
             return Err(Poison::Incomplete { block: block.get(), seq: self.intake.ledger.seq(block).0 });
         }
         self.by_token.remove(token);
-        self.intake.retire_block(block);
+        // In this order: a daemon that dies in between leaves a grant of a batch that is done with, which is none.
+        self.intake.ledger.set_done(block, group);
+        self.intake.ledger.clear_grant(block, group);
+        self.intake.ledger.count_batch(group);
+        self.retire_if_done(block);
         if let Some(reader) = self.readers.get_mut(&key) {
             reader.held -= 1;
             reader.batches += 1;
@@ -221,22 +256,63 @@ impl Queue {
 
     /// Publishes every free block; nobody has a grant of it.
     fn publish(&mut self) {
-        let Self { intake, ungranted, .. } = self;
+        let Self { intake, groups, .. } = self;
         intake.publish(|seq, block| {
-            ungranted.insert(seq, block);
+            for group in groups.values_mut() {
+                group.ungranted.insert(seq, block);
+            }
         });
+    }
+
+    /// A block that every group is done with has served.
+    fn retire_if_done(&mut self, block: BlockIndex) {
+        let ledger = &self.intake.ledger;
+        if !self.groups.keys().all(|&group| ledger.is_done(block, group)) {
+            return;
+        }
+        // Until every slot is committed some worker may be writing.
+        match self.intake.control.is_full(block) {
+            true => self.intake.retire_block(block),
+            false => drop(self.unwanted.insert(block)),
+        }
+    }
+
+    /// Retires blocks that nobody wanted, once they are full.
+    fn retire_unwanted(&mut self) {
+        if self.unwanted.is_empty() {
+            return;
+        }
+        for block in std::mem::take(&mut self.unwanted) {
+            // One that was published again since is nobody's left-over.
+            if self.intake.live.get(&self.intake.ledger.seq(block)) == Some(&block) {
+                self.retire_if_done(block);
+            }
+        }
+        if self.intake.phase == Phase::Open {
+            self.publish();
+        }
     }
 
     /// Grants what is not granted, to the readers that hold least, and tells those for whom nothing is left.
     fn grant(&mut self, actions: &mut Vec<Action>) {
+        for group in self.groups.keys().copied().collect::<Vec<_>>() {
+            self.grant_in(group, actions);
+        }
+        self.end_readers(actions);
+    }
+
+    fn grant_in(&mut self, group: GroupId, actions: &mut Vec<Action>) {
         if self.intake.poison.is_some() {
             return;
         }
         let mut granted: BTreeMap<MemberKey, Vec<Grant>> = BTreeMap::new();
-        let mut quota = Quota::of(self.readers.values(), self.intake.ledger.usable());
-        while let Some((&seq, &block)) = self.ungranted.first_key_value() {
-            let wanting =
-                self.readers.iter_mut().filter(|(_, reader)| reader.wants() && quota.allows(reader.uid));
+        let of_group = self.readers.values().filter(|reader| reader.group == group);
+        let mut quota = Quota::of(of_group, self.intake.ledger.usable());
+        while let Some((seq, block)) = self.first_ungranted(group) {
+            let wanting = self
+                .readers
+                .iter_mut()
+                .filter(|(_, reader)| reader.group == group && reader.wants() && quota.allows(reader.uid));
             let first = |reader: &Reader| (reader.ended, reader.held, reader.turn);
             let Some((&key, reader)) = wanting.min_by_key(|(_, reader)| first(reader)) else {
                 break;
@@ -256,20 +332,26 @@ impl Queue {
             let number = reader.last_number;
             // GRANTED before the record: a daemon that dies in between leaves a needless wake, not a lost one.
             ready::set_granted(&self.intake.control, block);
-            self.intake.ledger.set_grant(block, &GrantRecord { reader: key, number, token });
-            self.by_token.insert(token, block);
-            self.ungranted.pop_first();
+            self.intake.ledger.set_grant(block, group, &GrantRecord { reader: key, number, token });
+            self.by_token.insert(token, (block, group));
+            if let Some(of_group) = self.groups.get_mut(&group) {
+                of_group.ungranted.remove(&seq);
+            }
             granted.entry(key).or_default().push(Grant { number, seq, block: block.get(), token });
         }
         actions.extend(granted.into_iter().map(|(reader, grants)| Action::Grant { reader, grants }));
-        self.end_readers(actions);
+    }
+
+    fn first_ungranted(&self, group: GroupId) -> Option<(BlockSeq, BlockIndex)> {
+        let first = self.groups.get(&group)?.ungranted.first_key_value();
+        first.map(|(&seq, &block)| (seq, block))
     }
 
     /// Compares the words that only a daemon writes, and that workers and readers rely on, with what was written. Who
     /// finds one spoilt would otherwise wait for what cannot come.
     fn check_words(&mut self) -> Result<(), Poison> {
         self.intake.check_words()?;
-        self.by_token.values().try_for_each(|&block| self.check_state(block))
+        self.by_token.values().try_for_each(|&(block, _)| self.check_state(block))
     }
 
     /// The state of a block in use carries its sequence, and as long as it is granted it is not broken.
@@ -298,6 +380,10 @@ impl Queue {
         }
         self.intake.settle();
         let checked = self.check_words();
+        self.retire_unwanted();
+        if self.let_laggards_go() {
+            self.grant(actions);
+        }
         let result = checked.and_then(|()| self.advance_ending(mover, actions));
         if let Err(poison) = result {
             self.poisoned(poison, actions);
@@ -311,7 +397,10 @@ impl Queue {
 
     /// Whether [`Queue::tick`] has something to do soon.
     pub fn is_unsettled(&self) -> bool {
-        self.intake.is_unsettled()
+        // Room for workers may be what a group is about to skip.
+        let (cursor, limit) = self.intake.cursor_and_limit();
+        let may_skip = cursor >= limit && self.groups.values().any(|group| group.most_lag.is_some());
+        self.intake.is_unsettled() || (may_skip && self.intake.phase == Phase::Open)
     }
 
     /// Stops claims for good; what was committed will still be delivered.
@@ -348,13 +437,15 @@ impl Queue {
         if self.intake.phase == Phase::Open && self.intake.is_finished() {
             self.close(EndReason::Finished, actions);
         }
-        let Self { intake, readers, ungranted, by_token, .. } = self;
-        // A block without a sample: its reader hears that nothing will come of it.
-        let mut given_up = |seq, grant: Option<GrantRecord>| {
-            ungranted.remove(&seq);
-            if let Some(grant) = grant {
-                by_token.remove(&grant.token);
-                if let Some(reader) = readers.get_mut(&grant.reader) {
+        let Self { intake, readers, groups, by_token, unwanted, .. } = self;
+        // A block without a sample: its readers hear that nothing will come of it.
+        let mut given_up = |seq, block, ledger: &Ledger| {
+            unwanted.remove(&block);
+            for (&group, of_group) in groups.iter_mut() {
+                of_group.ungranted.remove(&seq);
+                let grant =
+                    ledger.grant(block, group).filter(|grant| by_token.remove(&grant.token).is_some());
+                if let Some(reader) = grant.and_then(|grant| readers.get_mut(&grant.reader)) {
                     reader.held -= 1;
                 }
             }
@@ -369,16 +460,163 @@ impl Queue {
     /// what it held is granted to those who still listen, or waits for one who attaches.
     fn end_readers(&mut self, actions: &mut Vec<Action>) {
         let Phase::Closed(reason) = self.intake.phase else { return };
-        if !self.ungranted.is_empty() {
-            return;
-        }
         let end = self.intake.ledger.next_seq();
         for (&member, reader) in &mut self.readers {
-            if !reader.ended && reader.connected {
+            let is_over = self.groups.get(&reader.group).is_none_or(|group| group.ungranted.is_empty());
+            if is_over && !reader.ended && reader.connected {
                 reader.ended = true;
                 actions.push(Action::End { member, reason, end });
             }
         }
+    }
+
+    /// The groups that read it.
+    pub const fn groups(&self) -> &BTreeMap<GroupId, Group> {
+        &self.groups
+    }
+
+    /// The name of a group that is there.
+    pub fn group_name(&self, group: GroupId) -> &str {
+        self.groups.get(&group).map_or("", |group| &group.name)
+    }
+
+    fn group_named(&self, name: &str) -> Result<GroupId, GroupError> {
+        let found = self.groups.iter().find(|(_, group)| group.name == name);
+        found.map(|(&id, _)| id).ok_or_else(|| {
+            let there: Vec<&str> = self.groups.values().map(|group| &*group.name).collect();
+            GroupError::NoSuchGroup { name: name.to_owned(), there: there.join(", ") }
+        })
+    }
+
+    /// Of a new table, which nobody reads yet: these groups, and no other, read all of it. Their names were checked.
+    pub fn found_groups<'g>(&mut self, groups: impl Iterator<Item = (&'g str, Option<u32>)>) {
+        for id in std::mem::take(&mut self.groups).into_keys() {
+            self.intake.ledger.remove_group(id);
+        }
+        for (name, most_lag) in groups {
+            if let Some(id) = self.intake.ledger.add_group(name, most_lag) {
+                let mut group = Group::new(name.to_owned(), most_lag);
+                group.ungranted = self.intake.live.clone();
+                self.groups.insert(id, group);
+            }
+        }
+    }
+
+    /// A group more reads the table, from there on.
+    ///
+    /// # Errors
+    /// If it cannot be called so, or there are too many.
+    pub fn add_group(
+        &mut self,
+        name: &str,
+        from: GroupFrom,
+        most_lag: Option<u32>,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), GroupError> {
+        group::check_name(name)?;
+        if self.group_named(name).is_ok() {
+            return Err(GroupError::Exists(name.to_owned()));
+        }
+        let id = self.intake.ledger.add_group(name, most_lag).ok_or(GroupError::TooMany)?;
+        let mut group = Group::new(name.to_owned(), most_lag);
+        let (cursor, _) = self.intake.cursor_and_limit();
+        for (&seq, &block) in &self.intake.live {
+            match from == GroupFrom::Newest && self.intake.geometry().first(seq).0 < cursor {
+                true => self.intake.ledger.set_done(block, id),
+                false => drop(group.ungranted.insert(seq, block)),
+            }
+        }
+        self.groups.insert(id, group);
+        self.let_laggards_go();
+        self.grant(actions);
+        Ok(())
+    }
+
+    /// A group reads the table no more, and holds up nobody.
+    ///
+    /// # Errors
+    /// If there is none of that name, it has readers, or it is the last one.
+    pub fn remove_group(&mut self, name: &str, actions: &mut Vec<Action>) -> Result<(), GroupError> {
+        let id = self.group_named(name)?;
+        let readers = self.readers.values().filter(|reader| reader.group == id).count();
+        if readers > 0 {
+            return Err(GroupError::HasReaders { name: name.to_owned(), readers });
+        }
+        if self.groups.len() == 1 {
+            return Err(GroupError::Last(name.to_owned()));
+        }
+        self.intake.ledger.remove_group(id);
+        self.groups.remove(&id);
+        for block in self.intake.live.values().copied().collect::<Vec<_>>() {
+            self.retire_if_done(block);
+        }
+        if self.intake.phase == Phase::Open {
+            self.publish();
+        }
+        self.grant(actions);
+        Ok(())
+    }
+
+    /// A group reads once more what it is done with and others are not. How many batches that are.
+    ///
+    /// # Errors
+    /// If there is none of that name.
+    pub fn rewind_group(&mut self, name: &str, actions: &mut Vec<Action>) -> Result<u64, GroupError> {
+        let id = self.group_named(name)?;
+        let mut again = 0;
+        if let Some(group) = self.groups.get_mut(&id) {
+            for (&seq, &block) in &self.intake.live {
+                if self.intake.ledger.is_done(block, id) {
+                    self.intake.ledger.set_undone(block, id);
+                    group.ungranted.insert(seq, block);
+                    again += 1;
+                }
+            }
+        }
+        self.let_laggards_go();
+        self.grant(actions);
+        Ok(again)
+    }
+
+    /// How many readers a group has.
+    pub fn readers_of(&self, id: GroupId) -> usize {
+        self.readers.values().filter(|reader| reader.group == id).count()
+    }
+
+    /// How many batches a group skipped, and how many its readers gave back.
+    pub fn group_counts(&self, id: GroupId) -> (u64, u64) {
+        self.intake.ledger.group_counts(id)
+    }
+
+    /// Blocks that are begun and that a group is not done with.
+    pub fn lag(&self, id: GroupId) -> u32 {
+        let (cursor, _) = self.intake.cursor_and_limit();
+        let begun = self.intake.live.iter().filter(|(seq, _)| self.intake.geometry().first(**seq).0 < cursor);
+        begun.filter(|(_, block)| !self.intake.ledger.is_done(**block, id)).count() as u32
+    }
+
+    /// Groups that lag by more than they may skip the oldest batches that they were not granted. Whether some were.
+    fn let_laggards_go(&mut self) -> bool {
+        let mut skipped = Vec::new();
+        for (&id, group) in &self.groups {
+            let Some(most) = group.most_lag else { continue };
+            let over = self.lag(id).saturating_sub(most) as usize;
+            // Only what is complete: a block that fills is nobody's past.
+            let complete = group.ungranted.iter().filter(|(_, block)| self.intake.control.is_full(**block));
+            skipped.extend(complete.take(over).map(|(&seq, &block)| (id, seq, block)));
+        }
+        for &(id, seq, block) in &skipped {
+            self.intake.ledger.set_done(block, id);
+            self.intake.ledger.count_skipped(id);
+            if let Some(group) = self.groups.get_mut(&id) {
+                group.ungranted.remove(&seq);
+            }
+            self.retire_if_done(block);
+        }
+        if !skipped.is_empty() && self.intake.phase == Phase::Open {
+            self.publish();
+        }
+        !skipped.is_empty()
     }
 
     /// Lets go of the private record, as a daemon that ends does.

@@ -51,9 +51,10 @@ impl Quota {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::group::GroupId;
 
     fn reader(uid: u32, held: u32, connected: bool) -> Reader {
-        Reader { held, connected, ..Reader::new(uid, 8) }
+        Reader { held, connected, ..Reader::new(uid, 8, GroupId::all().next().unwrap()) }
     }
 
     #[test]

@@ -368,6 +368,7 @@ mod tests {
     use crate::ring::ready::{self, Readiness};
     use crate::ring::record::{ClientPage, PAGE_BYTES};
     use crate::spec::{ArraySpec, DType, Pin};
+    use crate::table::group::DEFAULT_GROUP;
     use crate::table::member::MemberKey;
     use crate::table::queue::Queue;
     use crate::wire::message::{EndReason, Grant};
@@ -419,7 +420,7 @@ mod tests {
         let mut actions = Vec::new();
         queue(&mut store).attach_writer(key(1), page.clone(), 0);
         queue(&mut store).attach_writer(key(2), page.clone(), 1);
-        queue(&mut store).attach_reader(key(3), 0, 2, &mut actions);
+        queue(&mut store).attach_reader(key(3), 0, 2, DEFAULT_GROUP, &mut actions).unwrap();
         let (ours, control) = attach(&store, true);
         let mut claimers = [Claimer::new(3), Claimer::new(3)];
         let mut claim = |writer: u32| {
@@ -511,7 +512,7 @@ mod tests {
 
     #[test]
     fn a_table_past_the_budget_is_refused_and_costs_nothing() {
-        let governor = Arc::new(MemoryGovernor::new(1 << 20, 64 << 10));
+        let governor = Arc::new(MemoryGovernor::new(4 << 20, 64 << 10));
         let big = TableSpec { capacity: 1 << 12, max_capacity: 1 << 12, ..spec() };
         let error = Store::create(&big, &governor, 7, 1, |_| ()).map(|_| ()).unwrap_err();
         assert!(matches!(error, StoreError::Budget(_)), "{error}");

@@ -1,5 +1,6 @@
 //! The state machines against plain models, under random schedules.
 
+mod groups;
 mod latest;
 mod queue;
 mod replay;

@@ -131,7 +131,8 @@ fn check_call(call: &Call) -> Result<(), CodecError> {
         | Call::AttachPublisher { arrays: Some(list), .. }
         | Call::AttachLatest { arrays: Some(list), .. }
         | Call::AttachReplayWriter { arrays: Some(list), .. }
-        | Call::AttachSampler { arrays: Some(list), .. } => arrays(list),
+        | Call::AttachSampler { arrays: Some(list), .. }
+        | Call::AttachGroupReader { arrays: Some(list), .. } => arrays(list),
         Call::UpdatePriorities { member, items } => {
             check_member(*member)?;
             at_most("priorities", items.len(), MAX_PRIORITIES)

@@ -293,7 +293,56 @@ pub enum Call {
         /// The table's name.
         name: String,
     },
+    /// The right to read batches out of a queue table, as one of a group. As `AttachReader`, which is of the default group.
+    AttachGroupReader {
+        /// The table's name.
+        table: String,
+        /// The group's name.
+        group: String,
+        /// What the client believes a sample is; a difference is refused.
+        arrays: Option<Vec<ArraySpec>>,
+        /// How many batches may be granted ahead; 1 to [`MAX_PREFETCH`].
+        prefetch: u16,
+        /// Whether the data descriptor must be writable, as page-locking for CUDA needs it.
+        pin: bool,
+    },
+    /// Another group reads a queue table.
+    AddGroup {
+        /// The table's name.
+        table: String,
+        /// The group's name.
+        group: String,
+        /// From where on.
+        from: GroupFrom,
+        /// Bytes of batches by which it may lag before it skips the oldest; none is any number.
+        max_lag: Option<u64>,
+    },
+    /// A group reads a queue table no more.
+    RemoveGroup {
+        /// The table's name.
+        table: String,
+        /// The group's name.
+        group: String,
+    },
+    /// A group reads once more what is still there. Answered by `Answer::Counted`: batches.
+    RewindGroup {
+        /// The table's name.
+        table: String,
+        /// The group's name.
+        group: String,
+    },
 }
+
+/// From where on a group reads that is added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GroupFrom {
+    /// All that is still there.
+    Oldest = 1,
+    /// Batches that are not begun yet.
+    Newest = 2,
+}
+
+encode_by_discriminant!(GroupFrom: Oldest, Newest);
 
 /// The priority that an item is to have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
@@ -587,9 +636,11 @@ pub enum RefusalKind {
     Invalid = 11,
     /// The daemon could not, through no fault of the client's.
     Internal = 12,
+    /// The table has no such group, or cannot have it.
+    NoSuchGroup = 13,
 }
 
-encode_by_discriminant!(RefusalKind: NoSuchTable, SpecMismatch, InvalidSpec, Budget, Memory, Limit, Finished, Draining, Poisoned, NotPermitted, Invalid, Internal);
+encode_by_discriminant!(RefusalKind: NoSuchTable, SpecMismatch, InvalidSpec, Budget, Memory, Limit, Finished, Draining, Poisoned, NotPermitted, Invalid, Internal, NoSuchGroup);
 
 /// What a member needs to map its table.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -713,10 +764,29 @@ pub struct TableDetails {
     pub holes_offered: u32,
     /// Claims of workers that are gone, not settled yet.
     pub orphaned_claims: u32,
+    /// Of a queue table: the groups that read it.
+    pub groups: Vec<GroupRow>,
     /// Of a replay table.
     pub replay: Option<ReplayDetails>,
     /// Who is attached; at most [`MAX_MEMBER_ROWS`].
     pub members: Vec<MemberRow>,
+}
+
+/// A group that reads a queue table.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct GroupRow {
+    /// What it is called.
+    pub name: String,
+    /// How many readers it has.
+    pub readers: u32,
+    /// Batches that are begun and that it is not done with.
+    pub lag: u32,
+    /// Batches by which it may lag.
+    pub max_lag: Option<u32>,
+    /// Batches that its readers gave back.
+    pub batches: u64,
+    /// Batches that it skipped, since it lagged by more than it may.
+    pub skipped: u64,
 }
 
 /// What is known of a replay table beside.

@@ -7,7 +7,9 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueHint};
-use echo_client::{ArraySpec, HugePages, Pin, Rule, RuleError, TableKind, TableSpec, VALUES};
+use echo_client::{ArraySpec, GroupFrom, HugePages, Pin, Rule, RuleError, TableKind, TableSpec, VALUES};
+
+use echod::bytes::Bytes;
 
 use crate::array;
 use crate::exit::Exit;
@@ -94,6 +96,9 @@ pub enum Command {
     /// Tables
     #[command(subcommand)]
     Table(Table),
+    /// Groups of readers, each of which reads all batches of a queue table
+    #[command(subcommand)]
+    Group(Group),
     /// Connected processes
     #[command(subcommand)]
     Client(Client),
@@ -260,6 +265,51 @@ impl Create {
     }
 }
 
+/// What to do with the groups that read a queue table, each batch going to one reader of every group.
+#[derive(Subcommand, Debug)]
+pub enum Group {
+    /// All groups of a table: how far each has come
+    List {
+        /// The table's name
+        table: String,
+    },
+    /// Have another group read the table
+    Add(AddGroup),
+    /// Let a group go that has no readers; nobody waits for it any more
+    Remove {
+        /// The table's name
+        table: String,
+        /// The group's name
+        group: String,
+    },
+    /// Have a group read once more what is still there
+    Rewind {
+        /// The table's name
+        table: String,
+        /// The group's name
+        group: String,
+    },
+}
+
+/// A group to be added.
+#[derive(Args, Debug)]
+pub struct AddGroup {
+    /// The table's name
+    pub table: String,
+
+    /// The group's name
+    pub group: String,
+
+    /// From where on it reads: what is still there, or what is not begun yet
+    #[arg(long, value_name = "WHERE", default_value = "oldest", value_parser = one_of(FROM, from))]
+    pub from: GroupFrom,
+
+    /// Bytes of batches by which it may lag before it skips the oldest, such as 64MiB [default: any number, and workers
+    /// wait for it]
+    #[arg(long, value_name = "SIZE")]
+    pub max_lag: Option<Bytes>,
+}
+
 /// Who may do what with a table.
 #[derive(Args, Debug)]
 pub struct Access {
@@ -327,8 +377,17 @@ pub enum Lease {
     },
 }
 
+const FROM: [GroupFrom; 2] = [GroupFrom::Oldest, GroupFrom::Newest];
 const PINS: [Pin; 3] = [Pin::Required, Pin::BestEffort, Pin::Off];
 const HUGE_PAGES: [HugePages; 3] = [HugePages::Auto, HugePages::Required, HugePages::Off];
+
+/// Where a group begins.
+pub const fn from(from: GroupFrom) -> &'static str {
+    match from {
+        GroupFrom::Oldest => "oldest",
+        GroupFrom::Newest => "newest",
+    }
+}
 
 /// A pin policy's name.
 pub const fn pin(pin: Pin) -> &'static str {

@@ -11,6 +11,7 @@ use crate::doctor::{self, Report, Verdict};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::{json, view, watch};
+use echod::bytes::Bytes;
 
 /// What a command found or did.
 #[derive(Debug)]
@@ -22,11 +23,22 @@ pub enum Answer {
     Created { name: String, created: bool },
     Dropped { name: String },
     Reset { name: String },
+    Groups(Box<TableDetails>),
+    GroupChanged { table: String, group: String, what: GroupChange },
     Access(Box<TableDetails>),
     Clients(Vec<ClientRow>),
     Why { table: String, waits: Vec<Wait> },
     Leases(Vec<LeaseRow>),
     Doctor(Report),
+}
+
+/// What became of a group.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "named as the commands are")]
+pub enum GroupChange {
+    Added,
+    Removed,
+    Rewound { batches: u64 },
 }
 
 impl Answer {
@@ -77,6 +89,7 @@ pub fn run(command: &Command, connect: &Connect, json: bool) -> Result<Exit, Fai
             }
             Answer::Access(Box::new(client.show_table(&access.name)?))
         }
+        Command::Group(group) => self::group(&client()?, group)?,
         Command::Client(cli::Client::List) => {
             let client = client()?;
             let mut rows = client.list_clients()?;
@@ -93,6 +106,25 @@ pub fn run(command: &Command, connect: &Connect, json: bool) -> Result<Exit, Fai
     };
     print(&answer.render(json))?;
     Ok(answer.exit())
+}
+
+fn group(client: &Client, group: &cli::Group) -> Result<Answer, Failure> {
+    let (table, group, what) = match group {
+        cli::Group::List { table } => return Ok(Answer::Groups(Box::new(client.show_table(table)?))),
+        cli::Group::Add(add) => {
+            let max_lag = add.max_lag.map(|Bytes(bytes)| bytes);
+            client.add_group(&add.table, &add.group, add.from, max_lag)?;
+            (&add.table, &add.group, GroupChange::Added)
+        }
+        cli::Group::Remove { table, group } => {
+            client.remove_group(table, group)?;
+            (table, group, GroupChange::Removed)
+        }
+        cli::Group::Rewind { table, group } => {
+            (table, group, GroupChange::Rewound { batches: client.rewind_group(table, group)? })
+        }
+    };
+    Ok(Answer::GroupChanged { table: table.clone(), group: group.clone(), what })
 }
 
 /// A connection.

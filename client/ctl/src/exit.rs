@@ -59,6 +59,7 @@ impl Exit {
                 | RefusalKind::SpecMismatch
                 | RefusalKind::InvalidSpec
                 | RefusalKind::Finished
+                | RefusalKind::NoSuchGroup
                 | RefusalKind::Poisoned => Self::No,
                 RefusalKind::Budget | RefusalKind::Limit | RefusalKind::Draining | RefusalKind::Memory => {
                     Self::TempFail

@@ -1,14 +1,15 @@
 //! Answers for programs. A field keeps its name and its meaning for as long as [`SCHEMA`] stays.
 
 use echo_client::message::{
-    ClientRow, LeaseRow, LeaseState, MemberRow, PinRow, ReplayDetails, Status, TableDetails, TableRow, Wait,
+    ClientRow, GroupRow, LeaseRow, LeaseState, MemberRow, PinRow, ReplayDetails, Status, TableDetails,
+    TableRow, Wait,
 };
 use echo_client::replay::{Real, ReplaySpec, Staleness};
 use echo_client::{AccessList, TableKind, TableSpec};
 use serde_json::{Value, json};
 
 use crate::cli;
-use crate::commands::Answer;
+use crate::commands::{Answer, GroupChange};
 use crate::doctor::Section;
 use crate::watch::rates::{Look, Rates};
 
@@ -27,6 +28,16 @@ pub fn answer(answer: &Answer) -> Value {
         Answer::Created { name, created } => json!({ "name": name, "created": created }),
         Answer::Dropped { name } => json!({ "name": name, "dropped": true }),
         Answer::Reset { name } => json!({ "name": name, "reset": true }),
+        Answer::Groups(details) => {
+            json!({ "table": details.row.name, "groups": details.groups.iter().map(group).collect::<Vec<_>>() })
+        }
+        Answer::GroupChanged { table, group, what } => match what {
+            GroupChange::Added => json!({ "table": table, "group": group, "added": true }),
+            GroupChange::Removed => json!({ "table": table, "group": group, "removed": true }),
+            GroupChange::Rewound { batches } => {
+                json!({ "table": table, "group": group, "batches_again": batches })
+            }
+        },
         Answer::Access(details) => json!({
             "name": details.row.name,
             "uid": details.row.uid,
@@ -124,6 +135,7 @@ fn table(details: &TableDetails) -> Value {
     object["limit"] = details.limit.into();
     object["batches_delivered"] = details.batches_delivered.into();
     object["newest"] = details.newest.into();
+    object["groups"] = details.groups.iter().map(group).collect();
     object["replay"] = details.replay.as_ref().map(replay).into();
     object["blocks"] = json!({
         "free": details.blocks.free,
@@ -156,6 +168,17 @@ fn spec(spec: &TableSpec) -> Value {
         "pin": cli::pin(spec.pin),
         "huge_pages": cli::huge_pages(spec.huge_pages),
         "replay": spec.replay.as_ref().map(settings),
+    })
+}
+
+fn group(row: &GroupRow) -> Value {
+    json!({
+        "name": row.name,
+        "readers": row.readers,
+        "lag": row.lag,
+        "max_lag": row.max_lag,
+        "batches_given_back": row.batches,
+        "batches_skipped": row.skipped,
     })
 }
 

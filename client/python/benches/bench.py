@@ -21,6 +21,8 @@ import cpprb_buffer
 import echo_table
 import hand_made
 import id_echo
+import newest
+import sampling
 from workload import ATARI, LARGE, LEAVES_10, TINY
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
@@ -101,6 +103,15 @@ def rows(quick):
             f"append/{workload.name}", "samples/s", lambda: echo_table.throughput(workload, n // few), peers(*all)
         )
 
+    def sample(kind, workload, items, n):
+        of = workload, items, n, kind == "prioritized"
+        wanted = 3 if of == (TINY, items, n, True) else None
+        beside = None
+        if cpprb_there is not None:
+            beside = f"cpprb {cpprb_there}, in process", lambda: sampling.cpprb(*of), wanted
+        by_hand = "numpy's gather", lambda: sampling.gather(*of[:3]), None
+        return Row(f"sample/{kind}/{workload.name}", "samples/s", lambda: sampling.echo(*of), peers(beside, by_hand))
+
     tiny, atari, large = 1 << 20, 1 << 16, 1 << 12
     yield append(
         TINY, tiny, blocks(TINY, tiny, 0.8), slots(TINY, 1 << 16), tcp(TINY, 1 << 15, 20), submit(TINY, 1 << 17),
@@ -122,6 +133,21 @@ def rows(quick):
         "latency/append-to-next", "µs", lambda: echo_table.latency(stamps),
         [] if id_echo_there is None else [(f"id-echo {id_echo_there}, TCP", lambda: id_echo.latency(stamps), 0.2)],
     )  # fmt: skip
+    weights = 100 // few
+
+    def taking(what):
+        return lambda: newest.echo(weights)[what], ("shared memory by hand", lambda: newest.by_hand(weights)[what], None)
+
+    nothing, by_hand = taking("nothing")
+    yield Row("latest/read", "µs", nothing, [by_hand], limit=2)
+    new, by_hand = taking("new")
+    yield Row("latest/read/new", "µs", new, [by_hand, ("a queue", lambda: newest.queue(weights)["new"], None)])
+    for workload, wanted, batches in ((TINY, 1_000_000, 4000), (ATARI, 100_000, 400)):
+        items = sampling.items_of(workload, wanted // (10 if quick else 1))
+        if items < wanted // (10 if quick else 1):
+            missing.append(f"sample/*/{workload.name} is of {items} items, for which there is memory")
+        for kind in ("uniform", "prioritized"):
+            yield sample(kind, workload, items, batches // few)
     yield Row("next/10-leaves", "µs", lambda: echo_table.ready(LEAVES_10, 8 // few), [], limit=5)
     for line in missing:
         print(f"left out: {line}", file=sys.stderr)
@@ -132,7 +158,7 @@ def shown(line):
         if value is None:
             return ""
         if unit == "µs":
-            return f"{value:.1f} µs"
+            return f"{value:.2g} µs" if value < 1 else f"{value:.1f} µs"
         for scale, letter in ((1e6, "M"), (1e3, "k")):
             if value >= scale:
                 return f"{value / scale:.3g} {letter}/s"

@@ -10,15 +10,24 @@ from workload import STAMP, look
 _DAEMON = None
 
 
-def _table(workload):
+def room_for(name):
+    """A connection to the daemon, which has no such table any more."""
     global _DAEMON
     _DAEMON = _DAEMON or echod.local(host_budget="4 GiB")
     connection = _DAEMON.connect()
     try:
-        connection.drop_table(workload.name)
+        connection.drop_table(name)
     except echod.NoSuchTableError:
         pass
-    return connection.create_table(
+    return connection
+
+
+def latest_table(name, example):
+    return room_for(name).create_latest(name, example=example)
+
+
+def _table(workload):
+    return room_for(workload.name).create_table(
         workload.name, example=workload.example(), batch_size=workload.batch, capacity=workload.capacity
     )
 

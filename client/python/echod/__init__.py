@@ -20,6 +20,30 @@ A trainer::
     for batch in table.reader(prefetch=2):
         loss = step(batch.data)              # the same pytree, with samples first: read-only views of the ring
 
+What every worker wants the newest of, such as the weights of a policy, is in a latest table. One publishes::
+
+    table = echod.connect().create_latest("weights", example=weights)
+    publisher = table.publisher()
+    publisher.publish(weights)               # its version: 1, 2, 3, ...; or write in place, in `with publisher.claim()`
+
+and each worker takes the newest where it lies, without asking anybody::
+
+    latest, version = echod.connect().table("weights").latest(), 0
+    if value := latest.newer_than(version):  # or latest.wait_newer_than(version, timeout=60)
+        use(value.data)                      # the same pytree: read-only views
+        version = value.version
+
+A trainer that uses samples more than once has a replay table: samples are chosen, read and put back::
+
+    table = echod.connect().create_replay("replay", example=sample, max_size=1_000_000, sampler="prioritized:0.6",
+                                          rate_limiter="min-size:1000")
+    table.writer().append(sample, priority=1.0)     # in a worker; or without one, which is the largest that is there
+
+    reader = table.reader(batch_size=256)
+    for batch in reader:
+        errors = step(batch.data, batch.weights(beta=0.4))
+        reader.update_priorities(batch.info.keys, abs(errors) + 1e-6)
+
 What to know:
 
 - A sample is a pytree (dicts, lists, tuples, namedtuples, whatever optree knows) of numpy arrays, numpy scalars, or
@@ -31,18 +55,23 @@ What to know:
 - A view keeps its batch. A block goes back to the workers when the batch and all arrays over it are gone, or at
   ``batch.release()``. A reader has ``prefetch`` batches at most, counting those that you hold; a loop holds one while it
   asks for the next.
+- A value of a latest table is held in the same way, by itself and all arrays over it. A reader may hold four different ones,
+  and a publisher waits while readers hold every older value (``create_latest(capacity=...)`` is how many there can be).
+- A batch of a replay table is a copy in memory of this process's own, held in the same way; while it is held no worker
+  waits. ``batch.info`` says of each sample its key, probability, priority, age and more.
 - A rollout whose parts come at different times (each step, each n steps, once an episode) is collected in an
   ``Accumulator``, which can write straight into the table.
 - Who used id-echo changes an import: ``echod.compat.idecho``.
-- Every wait can be interrupted, has a timeout, and ends when the daemon is gone. ``await writer.append_async(sample)`` and
-  ``await reader.next_async()`` are the same for asyncio.
-- Connections, tables, writers and readers can be pickled to a spawned process, where they attach anew. In a forked one
-  everything raises ``ForkedError``: connect again there, or use multiprocessing's "spawn".
+- Every wait can be interrupted, has a timeout, and ends when the daemon is gone. ``await writer.append_async(sample)``,
+  ``await reader.next_async()`` and ``await latest.wait_newer_than_async(version)`` are the same for asyncio.
+- Connections, tables, writers, readers and the like can be pickled to a spawned process, where they attach anew. In a
+  forked one everything raises ``ForkedError``: connect again there, or use multiprocessing's "spawn".
 
 ``echod.local()`` starts a private daemon that ends with this process: for tests, notebooks, and to try things.
 """
 
 from ._accumulator import Accumulator
+from ._columns import Counted, SampleInfo
 from ._connection import Connection, Table, connect
 from ._errors import (
     AllHeldError,
@@ -61,11 +90,13 @@ from ._errors import (
     LeafShapeError,
     LeafValueError,
     NoDaemonError,
+    NoSamplesError,
     NoSuchTableError,
     NotFullError,
     NotPermittedError,
     PartlyError,
     PinError,
+    PriorityError,
     RefusedError,
     ReleasedError,
     SampleError,
@@ -73,12 +104,17 @@ from ._errors import (
     SpoiltError,
     StructureError,
     TimeoutError,
+    TooManyHeldError,
     VersionError,
     ViewsAliveError,
+    WrongKindError,
 )
+from ._latest import LatestReader
 from ._local import Local, local
-from ._native import Batch, Claim
+from ._native import Batch, Claim, ReplayClaim, SampledBatch, Value, ValueClaim
+from ._publisher import Publisher
 from ._reader import Pinned, Reader
+from ._replay import Prioritized, ReplayTable, ReplayWriter, Sampler, SampleToInsertRatio
 from ._tree import Leaf
 from ._writer import Writer
 
@@ -95,36 +131,53 @@ __all__ = [
     "ClosedError",
     "ConnectError",
     "Connection",
+    "Counted",
     "Error",
     "FinishedError",
     "ForkedError",
     "FullError",
     "GoneError",
     "InvalidSpecError",
+    "LatestReader",
     "Leaf",
     "LeafDTypeError",
     "LeafShapeError",
     "LeafValueError",
     "Local",
     "NoDaemonError",
+    "NoSamplesError",
     "NoSuchTableError",
     "NotFullError",
     "NotPermittedError",
     "PartlyError",
     "PinError",
     "Pinned",
+    "Prioritized",
+    "PriorityError",
+    "Publisher",
     "Reader",
     "RefusedError",
     "ReleasedError",
+    "ReplayClaim",
+    "ReplayTable",
+    "ReplayWriter",
     "SampleError",
+    "SampleInfo",
+    "SampleToInsertRatio",
+    "SampledBatch",
+    "Sampler",
     "SpecMismatchError",
     "SpoiltError",
     "StructureError",
     "Table",
     "TimeoutError",
+    "TooManyHeldError",
+    "Value",
+    "ValueClaim",
     "VersionError",
     "ViewsAliveError",
     "Writer",
+    "WrongKindError",
     "connect",
     "local",
 ]

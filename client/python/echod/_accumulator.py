@@ -304,6 +304,10 @@ class _Item:
             if kind is self.number and self.least <= value <= self.most:
                 return value
             return _leaves.number(self.name, self.dtype, value)
+        if self.given == () and isinstance(value, _NUMBERS) and not isinstance(value, np.generic):
+            # Of a class of its own, such as an IntEnum's, by its value.
+            plain: Any = next(number for number in _NUMBERS if isinstance(value, number))
+            return self.checked(plain.__new__(plain, value))
         array = self._array(value)
         if array.shape != self.given:
             raise _leaves.other_shape(self.name, self.dtype, list(self.given), array, False, None)
@@ -320,7 +324,7 @@ class _Item:
         raise _leaves.other_shape(self.name, self.dtype, wanted, array, False, None)
 
     def _array(self, value: Any) -> Any:
-        array: Any = value if isinstance(value, (np.ndarray, np.generic)) else _leaves.as_array(self.name, value)
+        array: Any = value if type(value) is np.ndarray or isinstance(value, np.generic) else _leaves.as_array(self.name, value)
         if array.dtype is not self.dtype and array.dtype != self.dtype:
             raise _leaves.other_dtype(self.name, self.dtype, list(self.given), array, False, None)
         return array

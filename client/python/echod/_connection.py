@@ -5,15 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 import optree
 
 from . import _native, _progress, _reprs, _tree
-from ._errors import InvalidSpecError
+from ._errors import InvalidSpecError, WrongKindError
+from ._latest import LatestReader
+from ._publisher import Publisher
 from ._reader import Reader
 from ._tree import Leaf
 from ._writer import Writer
+
+if TYPE_CHECKING:
+    from ._replay import Prioritized, ReplayTable, SampleToInsertRatio
 
 
 def connect(path: str | os.PathLike[str] | None = None, *, name: str | None = None, timeout: float = 30.0) -> Connection:
@@ -66,24 +71,117 @@ class Connection:
         a notebook, by tqdm if that is installed, unless `progress` is False. With a function it is called instead, with the
         bytes that are resident and how many there will be, in the end with all of them.
         """
+        return self._create("queue", name, example, batch_size, capacity, max_capacity, pin, huge_pages, access, progress)
+
+    def create_latest(
+        self,
+        name: str,
+        *,
+        example: Any,
+        capacity: int = 4,
+        pin: str = "best-effort",
+        huge_pages: str = "auto",
+        access: Sequence[str] | None = None,
+        progress: bool | Callable[[int, int], object] = True,
+    ) -> Table:
+        """Makes a latest table for values such as `example`, or attaches to one of that name with the same spec.
+
+        One publishes values, such as the weights of a policy, and every reader takes the newest where it lies: `publisher`,
+        `latest`. A value is a pytree, as a sample is, and has a version, counted from 1.
+
+        `capacity` is in values: one is the newest, one the next, and the others are room for what readers still hold, since
+        a publisher waits while readers hold every older value. All else is as `create_table` has it.
+        """
+        return self._create("latest", name, example, 1, capacity, None, pin, huge_pages, access, progress)
+
+    def create_replay(
+        self,
+        name: str,
+        *,
+        example: Any,
+        max_size: int,
+        batch_size: int = 256,
+        sampler: str | Prioritized = "uniform",
+        remover: str | Prioritized = "fifo",
+        max_times_sampled: int = 0,
+        rate_limiter: str | SampleToInsertRatio = "min-size:1",
+        max_staleness: int | None = None,
+        staleness_decay: float | None = None,
+        samples_per_version: int | None = None,
+        max_running: int | None = None,
+        pin: str = "best-effort",
+        huge_pages: str = "auto",
+        access: Sequence[str] | None = None,
+        progress: bool | Callable[[int, int], object] = True,
+    ) -> ReplayTable:
+        """Makes a replay table for samples such as `example`, or attaches to one of that name with the same spec.
+
+        It holds `max_size` items. `sampler` says which are chosen, and `remover` which makes room in a full table: "fifo",
+        "lifo", "uniform", "prioritized:0.6" (or `Prioritized(0.6)`), "min-heap" or "max-heap" (by priority). An item that was
+        sampled `max_times_sampled` times is removed; 0 is never. `batch_size` is what readers get unless they say otherwise.
+
+        `rate_limiter` says who waits for whom: "min-size:1000" (sampling, until so many items are there),
+        `SampleToInsertRatio(4, min_size=1000, error_buffer=100)` (either side, to keep to a ratio; as text
+        "ratio:4:1000:100"), "queue:100" or "stack:100". Settings with which somebody would wait for ever are refused, by
+        `InvalidSpecError` with the interval that was computed.
+
+        Samples may have the version of the policy that made them, and a reader states the trainer's. Items that lag by more
+        than `max_staleness` versions are removed and never sampled; `staleness_decay` is a factor of their weights for each
+        version; with `samples_per_version` and `max_running`, workers are only let in with what can still be used in time.
+
+        All else is as `create_table` has it.
+        """
+        from . import _replay
+
+        settings = _replay.settings(
+            max_size, batch_size, sampler, remover, max_times_sampled, rate_limiter, max_staleness, staleness_decay,
+            samples_per_version, max_running,
+        )  # fmt: skip
+        table = self._create(
+            "replay", name, example, batch_size, max_size, None, pin, huge_pages, access, progress, settings
+        )
+        assert isinstance(table, _replay.ReplayTable)
+        return table
+
+    def _create(
+        self,
+        kind: str,
+        name: str,
+        example: Any,
+        batch_size: int,
+        capacity: int,
+        max_capacity: int | None,
+        pin: str,
+        huge_pages: str,
+        access: Sequence[str] | None,
+        progress: bool | Callable[[int, int], object],
+        replay: dict[str, Any] | None = None,
+    ) -> Table:
         leaves, treespec = _tree.spec(example)
-        arrays = [(leaf.name, leaf.dtype, list(leaf.shape)) for leaf in leaves]
         rules = None if access is None else _rules(access)
-        sizes = {"batch_size": batch_size, "capacity": capacity, "max_capacity": max_capacity}
+        sizes = {"batch_size": batch_size, "capacity": capacity, "max_capacity": max_capacity} if replay is None else {}
         for what, size in sizes.items():
             # What is between is for the daemon to judge.
             if size is not None and not 1 <= size < 1 << 32:
                 raise InvalidSpecError(f"{what} is {size}, and must be 1 to {(1 << 32) - 1}", kind="invalid_spec")
         with _progress.shown(f"table {name!r}") if progress is True else contextlib.nullcontext(progress or None) as told:
-            self._client.create_table(name, arrays, batch_size, capacity, max_capacity, pin, huge_pages, rules, told)
-        return Table(self, name, leaves, batch_size, capacity, treespec)
+            self._client.create_table(
+                name, _arrays(leaves), batch_size, capacity, max_capacity, pin, huge_pages, rules, told, kind, replay
+            )
+        return _class_of(kind)(self, name, leaves, batch_size, capacity, treespec, kind)
 
     def table(self, name: str, *, example: Any = None) -> Table:
-        """The table of that name. `example` gives its samples their structure, which its leaves must have."""
+        """The table of that name: a `ReplayTable`, if it is one. `example` gives its samples their structure, which its
+        leaves must have."""
         shown = self._client.show_table(name)
         leaves = [Leaf(name, dtype, tuple(shape)) for name, dtype, shape in shown["arrays"]]
         treespec = None if example is None else optree.tree_structure(example)
-        return Table(self, name, leaves, shown["batch_size"], shown["capacity"], treespec)
+        replay = shown["replay"]
+        batch_size, capacity = shown["batch_size"], shown["capacity"]
+        if replay is not None:
+            batch_size, capacity = replay["batch_size"], replay["max_size"]
+        kind = shown["kind"]
+        return _class_of(kind)(self, name, leaves, batch_size, capacity, treespec, kind)
 
     def tables(self) -> list[str]:
         """The names of all tables."""
@@ -105,6 +203,10 @@ class Connection:
         return f"<echod.Connection to {self.path}: client {self._client.id}, {self._name!r}{state}>"
 
 
+def _arrays(leaves: Sequence[Leaf]) -> list[tuple[str, str, list[int]]]:
+    return [(leaf.name, leaf.dtype, list(leaf.shape)) for leaf in leaves]
+
+
 def _rules(access: Sequence[str]) -> list[str]:
     if isinstance(access, str):
         raise TypeError(f"access is a list of rules, such as [{access!r}]")
@@ -123,8 +225,32 @@ def _connect_again(path: str, name: str, timeout: float) -> Connection:
     return known
 
 
+def _class_of(kind: str) -> type[Table]:
+    if kind != "replay":
+        return Table
+    from ._replay import ReplayTable
+
+    return ReplayTable
+
+
+# What a table of the other kind has for it.
+_INSTEAD = {
+    "writer()": "publisher()",
+    "reader()": "latest()",
+    "publisher()": "writer()",
+    "latest()": "reader()",
+}
+
+
 class Table:
-    """A table: its writers and readers, and what it holds. Pickled to another process it attaches anew there."""
+    """A table: who puts something in, who takes it out, and what it holds. Pickled to another process it attaches anew there.
+
+    One of `kind` "queue" has `writer` and `reader`, and one of kind "latest" has `publisher` and `latest`; one of kind "replay"
+    is a `ReplayTable`.
+
+    If it was dropped and made anew with another spec meanwhile, `writer` and `reader` raise `SpecMismatchError`, whose message
+    shows what differs: ask the connection for the table again.
+    """
 
     def __init__(
         self,
@@ -134,18 +260,22 @@ class Table:
         batch_size: int,
         capacity: int,
         treespec: Any = None,
+        kind: str = "queue",
     ) -> None:
         self.connection = connection
         self.name = name
         self.leaves = tuple(leaves)
         self.batch_size = batch_size
         self.capacity = capacity
+        self.kind = kind
         self._treespec = treespec
+        self._arrays = _arrays(self.leaves)
         names = [leaf.name for leaf in self.leaves]
         self._structure = None if treespec is None else _tree.structure(treespec, names)
 
     def writer(self, *, timeout: float | None = None) -> Writer:
         """The right to write samples. A call waits for room for `timeout` seconds, by default the connection's."""
+        self._must_be("queue", "writer()")
         return Writer(self, timeout)
 
     def reader(
@@ -167,7 +297,29 @@ class Table:
         given back at once. `patience` is for how many seconds a wait bears that this program holds every batch, before it
         raises `AllHeldError`; None for ever. `example` gives the batches another structure.
         """
+        self._must_be("queue", "reader()")
         return Reader(self, prefetch, pin, poll, copy, patience, example)
+
+    def publisher(self, *, timeout: float | None = None) -> Publisher:
+        """The right to publish values of a latest table, of which there is one at a time.
+
+        A call waits for room for `timeout` seconds, by default the connection's.
+        """
+        self._must_be("latest", "publisher()")
+        return Publisher(self, timeout)
+
+    def latest(
+        self, pin: bool | str = False, poll: float = 0.0, copy: bool = False, *, example: Any = None
+    ) -> LatestReader:
+        """The right to take the newest value of a latest table. The options are those of `reader`."""
+        self._must_be("latest", "latest()")
+        return LatestReader(self, pin, poll, copy, example)
+
+    def _must_be(self, kind: str, what: str) -> None:
+        if self.kind != kind:
+            have = _INSTEAD[what]
+            message = f"table {self.name!r} is a {self.kind} table, which has no {what}: call {have}"
+            raise WrongKindError(message, table=self.name, kind=self.kind)
 
     def info(self) -> dict[str, Any]:
         """What the daemon says of it now: its state, its members, where its samples are."""
@@ -191,11 +343,14 @@ class Table:
         return _tree.learn([leaf.name for leaf in self.leaves], example)
 
     def __reduce__(self) -> Any:
-        state = (self.connection, self.name, self.leaves, self.batch_size, self.capacity, self._treespec)
-        return Table, state
+        state = (self.connection, self.name, self.leaves, self.batch_size, self.capacity, self._treespec, self.kind)
+        return type(self), state
 
     def __repr__(self) -> str:
         bytes = self.capacity * self.batch_size * sum(leaf.nbytes for leaf in self.leaves)
-        batches, samples = _reprs.count(self.capacity, "batch"), _reprs.count(self.batch_size, "sample")
+        if self.kind == "latest":
+            holds = f"the latest of {_reprs.count(self.capacity, 'value')}"
+        else:
+            holds = f"{_reprs.count(self.capacity, 'batch')} of {_reprs.count(self.batch_size, 'sample')}"
         leaves = _reprs.leaves([str(leaf) for leaf in self.leaves])
-        return f"<echod.Table {self.name!r}: {batches} of {samples}, {_reprs.size(bytes)}; {leaves}>"
+        return f"<echod.Table {self.name!r}: {holds}, {_reprs.size(bytes)}; {leaves}>"

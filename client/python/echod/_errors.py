@@ -84,6 +84,12 @@ class TimeoutError(Error, builtins.TimeoutError):  # noqa: A001
         return str(self.args[0])
 
 
+class NoSamplesError(TimeoutError):
+    """Nothing was sampled within `after` seconds. `why` is the inequality of the rate limiter that does not hold."""
+
+    why: str
+
+
 class CancelledError(Error):
     """The call was cancelled."""
 
@@ -99,12 +105,19 @@ class ClosedError(Error, EOFError):
     reason: str
 
 
+class WrongKindError(Error, TypeError):
+    """Table `table` is of kind `kind`, "queue", "latest" or "replay", which has others than what was asked for."""
+
+    table: str
+    kind: str
+
+
 class FinishedError(Error):
-    """This writer has finished, or its table has no room for a new one."""
+    """This writer or publisher has finished."""
 
 
 class ClaimError(Error):
-    """A claim of this writer is open, or the claim has ended."""
+    """A claim of this writer or publisher is open, or the claim has ended."""
 
 
 class PartlyError(Error):
@@ -152,6 +165,14 @@ class LeafValueError(SampleError, OverflowError):
     expected: str
 
 
+class PriorityError(Error, ValueError):
+    """`priority` is not finite, or is negative: sample `number` of those that were given, or item `key`. Nothing was changed."""
+
+    number: int
+    priority: float
+    key: int | None
+
+
 class NotFullError(Error):
     """Time scale `scale` of an accumulator has `filled` of the `needed` items; the message names all that lack some."""
 
@@ -169,20 +190,29 @@ class FullError(Error, IndexError):
 
 
 class ReleasedError(Error):
-    """The batch was released."""
+    """The batch or value was released."""
 
 
 class ViewsAliveError(Error):
-    """A batch cannot be released while arrays over it are alive: of `views` looks at its data."""
+    """A batch or value cannot be released while arrays over it are alive: of `views` looks at its data."""
 
     views: int
 
 
 class AllHeldError(Error):
-    """This program holds all `held` batches that the reader can have (`prefetch`), so no other can come."""
+    """This program holds all `held` batches that the reader can have, so no other can come.
+
+    These are `prefetch`, or one more where batches are gathered (replay tables).
+    """
 
     held: int
     prefetch: int
+
+
+class TooManyHeldError(Error):
+    """This reader holds `held` different values of a latest table, which is the most, so it can take no other."""
+
+    held: int
 
 
 class PinError(Error):

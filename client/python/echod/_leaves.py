@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from . import _dtypes, _errors
+from . import _dtypes, _errors, _frameworks
 
 _CPU = (1, 3)  # DLPack's kDLCPU and kDLCUDAHost: memory that the CPU reads
 
@@ -53,6 +53,8 @@ def _of_protocol(leaf: str, value: Any) -> np.ndarray[Any, Any] | None:
                 expected="an array on the CPU",
                 got=type(value).__name__,
             )
+        if (array := _frameworks.of_torch(value)) is not None:
+            return array
         try:
             return np.from_dlpack(value)
         except (BufferError, RuntimeError, TypeError):

@@ -12,10 +12,13 @@ import sys
 import tempfile
 import time
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _errors, _native
 from ._connection import Connection, Table, connect
+
+if TYPE_CHECKING:
+    from ._replay import ReplayTable
 
 # Only the native module: numpy and optree take longer to import than the daemon to start.
 _CHILD = """
@@ -40,7 +43,7 @@ def local(*, timeout: float = 10.0, **config: Any) -> Local:
 
 
 class Local:
-    """A private daemon. `connect()` gives a connection; `create_table` and `table` use one that is made once."""
+    """A private daemon. `connect()` gives a connection; `create_table` and what is beside it use one that is made once."""
 
     def __init__(self, *, timeout: float = 10.0, **config: Any) -> None:
         self._directory = tempfile.mkdtemp(prefix="echod-")
@@ -99,6 +102,14 @@ class Local:
     def create_table(self, name: str, **spec: Any) -> Table:
         """As `Connection.create_table`."""
         return self.connection.create_table(name, **spec)
+
+    def create_latest(self, name: str, **spec: Any) -> Table:
+        """As `Connection.create_latest`."""
+        return self.connection.create_latest(name, **spec)
+
+    def create_replay(self, name: str, **spec: Any) -> ReplayTable:
+        """As `Connection.create_replay`."""
+        return self.connection.create_replay(name, **spec)
 
     def table(self, name: str, **options: Any) -> Table:
         """As `Connection.table`."""

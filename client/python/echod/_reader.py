@@ -42,13 +42,15 @@ class Reader(_native.Reader):
     ) -> Reader:
         structure = table._structure_of(example)
         client = table.connection._client
-        reader = super().__new__(cls, client, table.name, structure, prefetch, bool(pin), poll, copy, patience)
+        reader = super().__new__(
+            cls, client, table.name, structure, prefetch, bool(pin), poll, copy, patience, table._arrays, table.batch_size
+        )
         reader.table = table
         reader._options = {
             "prefetch": prefetch, "pin": pin, "poll": poll, "copy": copy, "patience": patience, "example": example,
         }  # fmt: skip
         if pin:
-            reader._pin(os.fspath(pin) if isinstance(pin, (str, os.PathLike)) else None, vendor_roots())
+            reader._pin(library(pin), vendor_roots())
         return reader
 
     @property
@@ -89,6 +91,11 @@ class Reader(_native.Reader):
 
 def _attach(table: Table, options: dict[str, Any]) -> Reader:
     return Reader(table, **options)
+
+
+def library(pin: object) -> str | None:
+    """The CUDA runtime's file that `pin=` names, if it names one."""
+    return os.fspath(pin) if isinstance(pin, (str, os.PathLike)) else None
 
 
 def vendor_roots() -> list[str]:

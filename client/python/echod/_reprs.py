@@ -33,13 +33,22 @@ def leaves(described: Sequence[str]) -> str:
     return ", ".join(described[:_MOST]) + (f" and {count(more, 'leaf')}" if more > 0 else "")
 
 
-def batch(seq: int, table: str, samples: int, bytes: int, views: int | None, copied: bool, described: Sequence[str]) -> str:
-    """A batch; of one that was given back there are no views, not even none."""
+def shown(
+    noun: str,
+    number: int,
+    table: str,
+    samples: int | None,
+    bytes: int,
+    views: int | None,
+    copied: bool,
+    described: Sequence[str],
+) -> str:
+    """A batch or a value; of one that was given back there are no views, not even none."""
     if copied:
         state = "copied"
     elif views is None:
         state = "released"
     else:
         state = f"held, and {count(views, 'tree')} of arrays over it" if views else "held"
-    of = f"<echod.Batch {seq} of {table!r}"
-    return f"{of}: {count(samples, 'sample')}, {size(bytes)}, {state}; {leaves(described)}>"
+    holds = "" if samples is None else f"{count(samples, 'sample')}, "
+    return f"<echod.{noun.title().replace(' ', '')} {number} of {table!r}: {holds}{size(bytes)}, {state}; {leaves(described)}>"

@@ -23,7 +23,8 @@ class Writer(_native.Writer):
     _timeout: float | None
 
     def __new__(cls, table: Table, timeout: float | None = None) -> Writer:
-        writer = super().__new__(cls, table.connection._client, table.name, table._structure, timeout)
+        client = table.connection._client
+        writer = super().__new__(cls, client, table.name, table._structure, timeout, table._arrays)
         writer.table = table
         writer._timeout = timeout
         return writer

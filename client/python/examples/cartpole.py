@@ -5,7 +5,7 @@
     python client/python/examples/cartpole.py --socket PATH     # over a daemon that runs, to look at with echoctl
 
 A sample is one step: what was seen, what was done and how likely that was, and what came of it. The policy goes to the
-workers by a file that is replaced as a whole.
+workers by a latest table, which each looks at before an episode.
 """
 
 import argparse
@@ -13,7 +13,6 @@ import multiprocessing
 import os
 import random
 import sys
-import tempfile
 import time
 
 import echod
@@ -102,32 +101,19 @@ def learn(policy, adam, data, rng):
             adam.step(policy, grads)
 
 
-# --- the policy's way to the workers
-
-
-def publish(path, policy):
-    part = path + ".part"
-    with open(part, "wb") as file:
-        np.savez(file, *policy)
-    os.replace(part, path)
-
-
-def fetch(path):
-    with np.load(path) as saved:
-        return [saved[name] for name in saved.files]
-
-
 # --- workers
 
 
-def work(table, path, seed):
-    """Plays until the table is dropped."""
+def work(table, weights, seed):
+    """Plays until the tables are dropped."""
     environment = gymnasium.make("CartPole-v1")
     rng = np.random.default_rng(seed)
     try:
-        writer = table.writer()
+        writer, latest = table.writer(), weights.latest()
+        policy = latest.wait_newer_than(0, timeout=60)
         while True:
-            writer.append_many(play(environment, fetch(path), rng))
+            policy = latest.newer_than(policy.version) or policy
+            writer.append_many(play(environment, policy.data, rng))
     except (echod.ClosedError, echod.GoneError, echod.NoSuchTableError):
         pass  # solved
     except echod.PartlyError as error:
@@ -180,16 +166,16 @@ def evaluate(policy, episodes, seed):
 class Crew:
     """The worker processes."""
 
-    def __init__(self, n, table, path, seed):
+    def __init__(self, n, table, weights, seed):
         self.spawn = multiprocessing.get_context("spawn")
-        self.table, self.path, self.seed, self.started = table, path, seed, 0
+        self.table, self.weights, self.seed, self.started = table, weights, seed, 0
         self.workers = [self.start() for _ in range(n)]
         self.killed, self.next_kill = 0, time.monotonic() + 2
 
     def start(self):
         self.started += 1
         worker = self.spawn.Process(
-            target=work, args=(self.table, self.path, self.seed + self.started), daemon=True
+            target=work, args=(self.table, self.weights, self.seed + self.started), daemon=True
         )
         worker.start()
         return worker
@@ -209,7 +195,7 @@ class Crew:
                 sys.exit(f"a worker has ended by itself, with {worker.exitcode}")
 
     def end(self):
-        """They end when the table is gone."""
+        """They end when the tables are gone."""
         for worker in self.workers:
             worker.join(30)
 
@@ -221,37 +207,39 @@ def train(connection, options):
     policy = new_policy(rng)
     adam = Adam(policy, 2e-3)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as directory:
-        path = os.path.join(directory, "policy.npz")
-        publish(path, policy)
-        crew = Crew(options.workers, table, path, 1000 * options.seed)
-        returns, batches = [], 0
-        try:
-            reader = table.reader(prefetch=2)
-            while True:
-                batch = reader.next(timeout=60)
-                learn(policy, adam, batch.data, rng)
-                returns += batch.data["episode_return"][batch.data["is_last"]].tolist()
-                batch.release()
-                publish(path, policy)
-                batches += 1
-                crew.check()
-                if options.kill_workers:
-                    crew.kill_one_now_and_then()
-                if batches % 20 == 0:
-                    print(f"{batches * BATCH:8} steps, {time.monotonic() - began:5.1f} s: return {np.mean(returns[-40:]):5.1f}")
-                promising = len(returns) >= 40 and np.mean(returns[-40:]) > 400
-                enough = not options.kill_workers or crew.killed >= options.kills
-                if promising and enough and batches % 5 == 0:
-                    mean = evaluate(policy, options.evaluate, 1_000_000 + options.seed)
-                    if mean >= SOLVED:
-                        break
-                if batches * BATCH > options.steps:
-                    sys.exit(f"not solved in {options.steps} steps")
-            samples = table.info()
-        finally:
-            table.drop()
-            crew.end()
+    # Room for the newest, the next, and an old one in the hands of each worker.
+    weights = connection.create_latest(f"{name}-weights", example=policy, capacity=options.workers + 2)
+    publisher = weights.publisher()
+    publisher.publish(policy)
+    crew = Crew(options.workers, table, weights, 1000 * options.seed)
+    returns, batches = [], 0
+    try:
+        reader = table.reader(prefetch=2)
+        while True:
+            batch = reader.next(timeout=60)
+            learn(policy, adam, batch.data, rng)
+            returns += batch.data["episode_return"][batch.data["is_last"]].tolist()
+            batch.release()
+            publisher.publish(policy)
+            batches += 1
+            crew.check()
+            if options.kill_workers:
+                crew.kill_one_now_and_then()
+            if batches % 20 == 0:
+                print(f"{batches * BATCH:8} steps, {time.monotonic() - began:5.1f} s: return {np.mean(returns[-40:]):5.1f}")
+            promising = len(returns) >= 40 and np.mean(returns[-40:]) > 400
+            enough = not options.kill_workers or crew.killed >= options.kills
+            if promising and enough and batches % 5 == 0:
+                mean = evaluate(policy, options.evaluate, 1_000_000 + options.seed)
+                if mean >= SOLVED:
+                    break
+            if batches * BATCH > options.steps:
+                sys.exit(f"not solved in {options.steps} steps")
+        samples = table.info()
+    finally:
+        table.drop()
+        weights.drop()
+        crew.end()
     seconds = time.monotonic() - began
     print(
         f"solved: mean return {mean:.1f} over {options.evaluate} episodes, after {batches * BATCH} steps in {seconds:.1f} s"

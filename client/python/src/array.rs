@@ -52,11 +52,16 @@ pub(crate) fn is_exact(object: &Bound<'_, PyAny>) -> bool {
     (unsafe { npyffi::PyArray_CheckExact(object.py(), object.as_ptr()) }) != 0
 }
 
+/// Whether it is one of numpy's scalars.
+pub(crate) fn is_scalar(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    static GENERIC: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    object.is_instance(GENERIC.import(object.py(), "numpy", "generic")?)
+}
+
 /// An array of one of numpy's scalars, such as `np.float32(1)`; None if it is none.
 pub(crate) fn of_scalar<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyUntypedArray>>> {
-    static GENERIC: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let py = object.py();
-    if !object.is_instance(GENERIC.import(py, "numpy", "generic")?)? {
+    if !is_scalar(object)? {
         return Ok(None);
     }
     // SAFETY: it is one of numpy's scalars; no dtype asks for its own.
@@ -91,8 +96,9 @@ pub(crate) unsafe fn bytes_of_scalar(object: &Bound<'_, PyAny>) -> [u8; 16] {
 /// An array over memory of ours, that keeps `base` alive while it or a view of it is there.
 ///
 /// # Safety
-/// `data` is so many elements as `dims` says, aligned and valid while `base` is alive; for `writeable`, it can be
-/// written and nobody else reads or writes it meanwhile.
+/// `data` is so many elements as `dims` says, aligned and valid while `base` is alive; for `writeable`, it is mapped to be
+/// written, or the process is stopped that tries. That nobody else reads or writes it meanwhile is for the Python program to
+/// see to, as with all arrays that share memory: this code makes no reference to what such an array may write.
 pub(crate) unsafe fn over<'py>(
     base: &Bound<'py, PyAny>,
     descr: &Bound<'py, PyArrayDescr>,

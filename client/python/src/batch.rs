@@ -1,89 +1,20 @@
 //! A batch, as numpy arrays over the memory where it was written.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-use crate::array;
-use crate::dlpack::DLPackArray;
-use crate::failure;
-use crate::leaf::Leaves;
-use crate::lease::{Hold, Lease, Pending, Viewing};
-use crate::structure::Structure;
+use crate::shown::Shown;
 
 /// Samples that nobody writes any more. `data` is the pytree of arrays, samples first.
 ///
 /// The memory goes back to the workers when the batch and all arrays that show it are gone, or at `release()`.
 #[pyclass(frozen, module = "echod", weakref)]
 pub(crate) struct Batch {
-    /// None once it is released, or was copied.
-    lease: Mutex<Option<Arc<Lease>>>,
-    /// The tree, if it was copied.
-    copied: Option<Py<PyAny>>,
-    leaves: Arc<Leaves>,
-    structure: Py<Structure>,
-    pending: Py<Pending>,
-    table: Arc<str>,
-    seq: u64,
-    samples: usize,
+    shown: Shown,
 }
 
 impl Batch {
-    pub(crate) fn new(
-        lease: Arc<Lease>,
-        leaves: Arc<Leaves>,
-        structure: Py<Structure>,
-        pending: Py<Pending>,
-        table: Arc<str>,
-    ) -> Self {
-        let (seq, samples) = (lease.batch.seq(), lease.batch.len());
-        let lease = Mutex::new(Some(lease));
-        Self { lease, copied: None, leaves, structure, pending, table, seq, samples }
-    }
-
-    /// With arrays of its own, and given back.
-    pub(crate) fn into_copy(mut self, py: Python<'_>) -> PyResult<Self> {
-        self.copied = Some(self.copy(py)?);
-        self.lease.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        Ok(self)
-    }
-
-    fn lease(&self, py: Python<'_>) -> PyResult<Arc<Lease>> {
-        let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let lease = lease.ok_or_else(|| {
-            let message = format!("batch {} of table {:?} was released", self.seq, self.table);
-            failure::raise(py, "ReleasedError", &message, &[])
-        })?;
-        if lease.batch.is_elsewhere() {
-            return Err(failure::forked(py));
-        }
-        Ok(lease)
-    }
-
-    /// The arrays, in the order of the table.
-    fn views<'py>(&self, py: Python<'py>, writeable: bool) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let lease = self.lease(py)?;
-        let hold = Bound::new(py, Hold::of_lease(lease.clone()))?.into_any();
-        let view = |(i, leaf): (usize, &crate::leaf::Leaf)| {
-            let view = lease.batch.array(i);
-            let mut dims = [0; echo::spec::MAX_RANK + 1];
-            let rank = leaf.dims.len() + 1;
-            dims[0] = self.samples as isize;
-            dims[1..rank].copy_from_slice(&leaf.dims);
-            debug_assert_eq!(view.bytes().len(), leaf.bytes * self.samples);
-            let (descr, start) = (leaf.descr.bind(py), view.as_ptr().cast_mut());
-            // SAFETY: the view is so many samples of this leaf, one after the other (the client's promise); arrays begin
-            // on pages and slots are whole elements. `hold` keeps the lease and with it the mapping, and nobody writes
-            // the block until the lease is back. `writeable` is for torch alone, which knows no array that is
-            // read-only: who writes through it is stopped by the mapping, which is.
-            unsafe { array::over(&hold, descr, &mut dims[..rank], start, writeable) }.map(Bound::into_any)
-        };
-        self.leaves.all.iter().enumerate().map(view).collect()
-    }
-
-    fn bytes(&self) -> usize {
-        self.leaves.bytes * self.samples
+    pub(crate) const fn new(shown: Shown) -> Self {
+        Self { shown }
     }
 }
 
@@ -92,48 +23,29 @@ impl Batch {
     /// The pytree of arrays over the batch, read-only. Each look makes new arrays over the same memory.
     #[getter]
     fn data(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        match &self.copied {
-            Some(copied) => Ok(copied.clone_ref(py)),
-            None => Ok(self.structure.get().tree(py, self.views(py, false)?)?.unbind()),
-        }
+        self.shown.data(py)
     }
 
     /// The pytree with arrays of your own, which stay when the batch is released.
     fn copy(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        if let Some(copied) = &self.copied {
-            return Ok(copied.clone_ref(py));
-        }
-        // numpy lets go of the interpreter's lock where an array is large.
-        let own = |view: Bound<'_, PyAny>| Ok(view.call_method1("copy", ("C",))?.unbind());
-        let copies: Vec<Py<PyAny>> = self.views(py, false)?.into_iter().map(own).collect::<PyResult<_>>()?;
-        let copies = copies.into_iter().map(|copy| copy.into_bound(py)).collect();
-        Ok(self.structure.get().tree(py, copies)?.unbind())
+        self.shown.copy(py)
     }
 
     /// The pytree of torch tensors over the batch, without a copy. They are views as `data` is: they keep the batch, and
     /// must not be written to.
     fn torch(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.converted(py, "torch")
+        self.shown.converted(py, "torch")
     }
 
     /// The pytree of arrays for the `from_dlpack` of any framework, without a copy. They are views as `data` is. Where the
     /// memory is page-locked for CUDA (`reader.pinned`) they say so, which numpy's arrays cannot.
     fn dlpack(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        if let Some(copied) = &self.copied {
-            return Ok(copied.clone_ref(py));
-        }
-        let viewing = Arc::new(Viewing::new(self.lease(py)?));
-        let array = |leaf| {
-            let array = DLPackArray::new(viewing.clone(), self.leaves.clone(), leaf);
-            Ok(Bound::new(py, array)?.into_any())
-        };
-        let arrays = (0..self.leaves.all.len()).map(array).collect::<PyResult<_>>()?;
-        Ok(self.structure.get().tree(py, arrays)?.unbind())
+        self.shown.dlpack(py)
     }
 
     /// The pytree of jax arrays: over the same memory where jax can, else copies.
     fn jax(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.converted(py, "jax")
+        self.shown.converted(py, "jax")
     }
 
     /// Gives the memory back to the workers. Calling it again does nothing.
@@ -144,89 +56,33 @@ impl Batch {
     /// thread while there are any.
     #[pyo3(signature = (after=None))]
     fn release(&self, py: Python<'_>, after: Option<Bound<'_, PyAny>>) -> PyResult<()> {
-        let taken = {
-            let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
-            match lease.as_ref().map(|lease| (lease.batch.is_elsewhere(), lease.views())) {
-                None => return Ok(()),
-                Some((true, _)) => Err(None),
-                Some((false, 0)) => Ok(lease.take()),
-                Some((false, views)) => Err(Some(views)),
-            }
-        };
-        let lease = match taken {
-            Ok(lease) => lease,
-            Err(None) => return Err(failure::forked(py)),
-            Err(Some(views)) => {
-                let s = if views == 1 { "" } else { "s" };
-                let message = format!(
-                    "batch {} cannot be released: arrays over it are alive, of {views} look{s} at its data; delete \
-                     them, or use copy()",
-                    self.seq
-                );
-                let views = views.into_pyobject(py)?.into_any();
-                return Err(failure::raise(py, "ViewsAliveError", &message, &[("views", views)]));
-            }
-        };
-        let (Some(event), Some(lease)) = (after, lease) else { return Ok(()) };
-        if !event.hasattr("query")? {
-            self.lease.lock().unwrap_or_else(PoisonError::into_inner).replace(lease);
-            return Err(PyTypeError::new_err(
-                "after= wants an event with a query(), such as torch.cuda.Event",
-            ));
-        }
-        self.pending.get().add(event.unbind(), lease);
-        if self.pending.get().poll(py)? > 0 {
-            py.import("echod._releaser")?.getattr("watch")?.call1((&self.pending,))?;
-        }
-        Ok(())
+        self.shown.release(py, after)
     }
 
     /// Whether its memory went back.
     #[getter]
     fn released(&self) -> bool {
-        self.lease.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.shown.released()
     }
 
     /// Its number in the table. Ascending within one reader, but for batches that a reader which died held before.
     #[getter]
     const fn seq(&self) -> u64 {
-        self.seq
+        self.shown.number()
     }
 
     /// Bytes of its samples.
     #[getter]
     fn nbytes(&self) -> usize {
-        self.bytes()
+        self.shown.bytes()
     }
 
     /// Samples in it: the table's batch size, but for the last ones of a table that has ended.
-    const fn __len__(&self) -> usize {
-        self.samples
+    fn __len__(&self) -> usize {
+        self.shown.samples()
     }
 
     fn __repr__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let views =
-            self.lease.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|lease| lease.views());
-        let leaves: Vec<String> = self.leaves.all.iter().map(|leaf| leaf.describe()).collect();
-        let said = (self.seq, &*self.table, self.samples, self.bytes(), views, self.copied.is_some(), leaves);
-        py.import("echod._reprs")?.getattr("batch")?.call1(said)
-    }
-}
-
-impl Batch {
-    fn converted(&self, py: Python<'_>, framework: &str) -> PyResult<Py<PyAny>> {
-        let convert = py.import("echod._frameworks")?.getattr(framework)?;
-        let views = match &self.copied {
-            // Its arrays are nobody's but the caller's.
-            Some(copied) => {
-                let mut leaves = vec![None; self.leaves.all.len()];
-                self.structure.get().leaves(copied.bind(py), &mut leaves)?;
-                leaves.into_iter().flatten().collect()
-            }
-            None => self.views(py, framework == "torch")?,
-        };
-        let converted: Vec<Bound<'_, PyAny>> =
-            views.into_iter().map(|view| convert.call1((view,))).collect::<PyResult<_>>()?;
-        Ok(self.structure.get().tree(py, converted)?.unbind())
+        self.shown.repr(py)
     }
 }

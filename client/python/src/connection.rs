@@ -4,20 +4,28 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use echo_client::message::{MemberRow, TableDetails, Wait};
+use echo_client::message::{MemberRow, Refusal, RefusalKind, TableDetails, Wait};
 use echo_client::{
-    AccessList, ArraySpec, Client as Inner, ConnectOptions, DType, HugePages, Pin, ReaderOptions, Rule,
-    TableSpec,
+    AccessList, ArraySpec, Client as Inner, ConnectOptions, DType, HugePages, LatestOptions, Pin,
+    ReaderOptions, Rule, SamplerOptions, TableKind, TableSpec,
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::failure;
+use crate::latest::LatestReader;
+use crate::publisher::Publisher;
 use crate::reader::Reader;
+use crate::replay_settings::{self, settings_of};
+use crate::replay_writer::ReplayWriter;
+use crate::sampler::Sampler;
 use crate::structure::Structure;
 use crate::waiting::{ask, duration, interruptible_telling};
 use crate::writer::Writer;
+
+/// An array as Python says it: its name, its dtype's, and the shape of one sample's.
+pub(crate) type Described = (String, String, Vec<u64>);
 
 /// A connection. `echod.Connection` is what people use.
 #[pyclass(frozen, module = "echod._native")]
@@ -77,7 +85,7 @@ impl Client {
         &self,
         py: Python<'_>,
         name: String,
-        arrays: Vec<(String, String, Vec<u64>)>,
+        arrays: Vec<Described>,
         batch_size: u32,
         capacity: u32,
         max_capacity: Option<u32>,
@@ -85,16 +93,24 @@ impl Client {
         huge_pages: &str,
         access: Option<Vec<String>>,
         progress: Option<Bound<'_, PyAny>>,
+        kind: &str,
+        replay: Option<Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
-        let array = |(path, dtype, shape): (String, String, Vec<u64>)| {
-            let dtype = DType::from_name(&dtype).ok_or_else(|| {
-                PyTypeError::new_err(format!("leaf {path:?} has dtype {dtype}, which a table cannot hold"))
-            })?;
-            Ok(ArraySpec::new(path, dtype, shape))
+        let arrays = specs(arrays)?;
+        let kind = TableKind::ALL
+            .into_iter()
+            .find(|known| known.name() == kind)
+            .ok_or_else(|| PyValueError::new_err(format!("kind is 'queue' or 'latest', not {kind:?}")))?;
+        let sized = match &replay {
+            // How many blocks it has follows from its settings.
+            Some(settings) => TableSpec::replay(name, arrays, settings_of(settings)?),
+            None => TableSpec {
+                kind,
+                max_capacity: max_capacity.unwrap_or(capacity),
+                ..TableSpec::new(name, arrays, batch_size, capacity)
+            },
         };
-        let arrays = arrays.into_iter().map(array).collect::<PyResult<_>>()?;
         let spec = TableSpec {
-            max_capacity: max_capacity.unwrap_or(capacity),
             pin: match pin {
                 "required" => Pin::Required,
                 "best-effort" => Pin::BestEffort,
@@ -113,7 +129,7 @@ impl Client {
                     return Err(PyValueError::new_err(message));
                 }
             },
-            ..TableSpec::new(name, arrays, batch_size, capacity)
+            ..sized
         };
         let access = access.map(|rules| rules.iter().map(|rule| parse(rule)).collect::<PyResult<_>>());
         let (inner, access) = (self.inner.clone(), access.transpose()?.map(AccessList));
@@ -167,6 +183,12 @@ impl Client {
         ask(py, move || inner.drop_table(&name))
     }
 
+    /// Removes all items of a replay table, and counts from zero.
+    fn reset_table(&self, py: Python<'_>, name: String) -> PyResult<()> {
+        let inner = self.inner.clone();
+        ask(py, move || inner.reset_table(&name))
+    }
+
     /// Says anew who may do what with a table.
     fn set_access(&self, py: Python<'_>, name: String, access: Vec<String>) -> PyResult<()> {
         let access = AccessList(access.iter().map(|rule| parse(rule)).collect::<PyResult<_>>()?);
@@ -183,20 +205,22 @@ impl Client {
 }
 
 impl Client {
-    /// A writer of a table.
+    /// A writer of a table. If `arrays` is given the table's must be these: it may have been made anew since they were known.
     pub(crate) fn writer(
         &self,
         py: Python<'_>,
         table: String,
         structure: Option<Py<Structure>>,
         timeout: Option<f64>,
+        arrays: Option<Vec<Described>>,
     ) -> PyResult<Writer> {
-        let inner = self.inner.clone();
-        let writer = ask(py, move || inner.attach_writer(&table, None))?;
+        let (inner, arrays) = (self.inner.clone(), arrays.map(specs).transpose()?);
+        let writer = ask(py, move || inner.attach_writer(&table, arrays.as_deref()))?;
         Writer::new(py, writer, structure, timeout.or(Some(self.timeout.as_secs_f64())))
     }
 
-    /// A reader of a table.
+    /// A reader of a table. If `arrays` and `batch_size` are given the table's must be these, as for a writer.
+    #[expect(clippy::too_many_arguments, reason = "what a reader is; called once")]
     pub(crate) fn reader(
         &self,
         py: Python<'_>,
@@ -205,11 +229,89 @@ impl Client {
         options: ReaderOptions,
         copy: bool,
         patience: Option<f64>,
+        arrays: Option<Vec<Described>>,
+        batch_size: Option<u32>,
     ) -> PyResult<Reader> {
-        let inner = self.inner.clone();
-        let reader = ask(py, move || inner.attach_reader(&table, None, options))?;
+        let (inner, arrays) = (self.inner.clone(), arrays.map(specs).transpose()?);
+        let reader = ask(py, move || inner.attach_reader(&table, arrays.as_deref(), options))?;
+        let (name, has) = (&reader.spec().name, reader.spec().batch_size);
+        if let Some(asked) = batch_size.filter(|&asked| asked != has) {
+            let message = format!(
+                "table {name:?} is another one (-: the table, +: asked for):\n- batch_size {has}\n+ batch_size {asked}"
+            );
+            let refusal = Refusal { kind: RefusalKind::SpecMismatch, message };
+            return Err(failure::of(py, echo_client::Error::Refused(refusal)));
+        }
         Reader::new(py, reader, structure, copy, patience)
     }
+
+    /// A publisher of a latest table.
+    pub(crate) fn publisher(
+        &self,
+        py: Python<'_>,
+        table: String,
+        structure: Option<Py<Structure>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Publisher> {
+        let inner = self.inner.clone();
+        let publisher = ask(py, move || inner.attach_publisher(&table, None))?;
+        Publisher::new(py, publisher, structure, timeout.or(Some(self.timeout.as_secs_f64())))
+    }
+
+    /// A reader of a latest table.
+    pub(crate) fn latest(
+        &self,
+        py: Python<'_>,
+        table: String,
+        structure: Option<Py<Structure>>,
+        options: LatestOptions,
+        copy: bool,
+    ) -> PyResult<LatestReader> {
+        let inner = self.inner.clone();
+        let reader = ask(py, move || inner.attach_latest(&table, None, options))?;
+        LatestReader::new(py, reader, structure, copy)
+    }
+}
+
+impl Client {
+    /// A writer of a replay table.
+    pub(crate) fn replay_writer(
+        &self,
+        py: Python<'_>,
+        table: String,
+        structure: Option<Py<Structure>>,
+        timeout: Option<f64>,
+    ) -> PyResult<ReplayWriter> {
+        let inner = self.inner.clone();
+        let writer = ask(py, move || inner.attach_replay_writer(&table, None))?;
+        ReplayWriter::new(py, writer, structure, timeout.or(Some(self.timeout.as_secs_f64())))
+    }
+
+    /// A sampler of a replay table.
+    pub(crate) fn sampler(
+        &self,
+        py: Python<'_>,
+        table: String,
+        structure: Option<Py<Structure>>,
+        options: SamplerOptions,
+        copy: bool,
+        patience: Option<f64>,
+    ) -> PyResult<Sampler> {
+        let inner = self.inner.clone();
+        let sampler = ask(py, move || inner.attach_sampler(&table, None, options))?;
+        Sampler::new(py, sampler, structure, copy, patience, self.timeout)
+    }
+}
+
+/// As the client takes them.
+fn specs(arrays: Vec<Described>) -> PyResult<Vec<ArraySpec>> {
+    let array = |(path, dtype, shape): Described| {
+        let dtype = DType::from_name(&dtype).ok_or_else(|| {
+            PyTypeError::new_err(format!("leaf {path:?} has dtype {dtype}, which a table cannot hold"))
+        })?;
+        Ok(ArraySpec::new(path, dtype, shape))
+    };
+    arrays.into_iter().map(array).collect()
 }
 
 /// `writer worker (pid 41) waits for room (for 1.5 s): held by trainer (pid 42): reads batch 0 (for 2.0 s)`
@@ -234,6 +336,7 @@ fn described<'py>(py: Python<'py>, details: &TableDetails) -> PyResult<Bound<'py
     let array = |array: &ArraySpec| (array.path.clone(), array.dtype.name(), array.shape.clone());
     let rules: Vec<String> = access.0.iter().map(ToString::to_string).collect();
     shown.set_item("name", &row.name)?;
+    shown.set_item("kind", row.kind.name())?;
     shown.set_item("state", &row.state)?;
     shown.set_item("arrays", spec.arrays.iter().map(array).collect::<Vec<_>>())?;
     shown.set_item("batch_size", spec.batch_size)?;
@@ -248,6 +351,8 @@ fn described<'py>(py: Python<'py>, details: &TableDetails) -> PyResult<Bound<'py
     shown.set_item("samples_delivered", row.samples.delivered)?;
     shown.set_item("samples_pending", row.samples.pending)?;
     shown.set_item("batches_delivered", details.batches_delivered)?;
+    shown.set_item("newest", details.newest)?;
+    shown.set_item("replay", replay_settings::described(py, details)?)?;
     let members: Vec<_> =
         members.iter().map(|member| described_member(py, member)).collect::<PyResult<_>>()?;
     shown.set_item("members", members)?;

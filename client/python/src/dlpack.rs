@@ -1,4 +1,4 @@
-//! Arrays of a batch for other frameworks, by DLPack: `batch.dlpack()`.
+//! Arrays of a batch or a value for other frameworks, by DLPack: `batch.dlpack()`.
 //!
 //! numpy's arrays speak it too, but say of everything that it lies on the CPU. These say that it is page-locked where it is,
 //! so that a framework copies it to a GPU in one transfer and without a staging buffer. The structs are those of
@@ -87,12 +87,12 @@ struct Exported<M> {
 }
 
 enum Keeps {
-    Batch(#[expect(dead_code, reason = "kept, so that its memory stays")] Arc<Viewing>),
+    Taken(#[expect(dead_code, reason = "kept, so that its memory stays")] Arc<Viewing>),
     /// In elements whose alignment is enough for every dtype.
     Copy(#[expect(dead_code, reason = "kept, since it is the memory")] Vec<u128>),
 }
 
-/// One array of a batch, for the `from_dlpack` of any framework: read-only, and a view as `data` is.
+/// One array of a batch or a value, for the `from_dlpack` of any framework: read-only, and a view as `data` is.
 #[pyclass(frozen, module = "echod._native")]
 pub(crate) struct DLPackArray {
     viewing: Arc<Viewing>,
@@ -106,19 +106,25 @@ impl DLPackArray {
     }
 
     fn device(&self) -> (i32, i32) {
-        if self.viewing.lease().batch.is_pinned() { CUDA_HOST } else { CPU }
+        if self.viewing.lease().taken.is_pinned() { CUDA_HOST } else { CPU }
     }
 
     /// The tensor on that device, and what it needs beside itself. Its pointers to lengths are set where it comes to lie.
-    fn tensor(&self, device: (i32, i32), copy: bool) -> (Tensor, [i64; 2 * (MAX_RANK + 1)], Keeps) {
-        let (batch, leaf) = (&self.viewing.lease().batch, &self.leaves.all[self.leaf]);
-        let bytes = batch.array(self.leaf).bytes();
-        let rank = leaf.dims.len() + 1;
+    fn tensor(
+        &self,
+        py: Python<'_>,
+        device: (i32, i32),
+        copy: bool,
+    ) -> (Tensor, [i64; 2 * (MAX_RANK + 1)], Keeps) {
+        let (taken, leaf) = (&self.viewing.lease().taken, &self.leaves.all[self.leaf]);
+        let bytes = taken.array(self.leaf).bytes();
         let mut lengths = [0; 2 * (MAX_RANK + 1)];
-        let dims = [batch.len()].into_iter().chain(leaf.dims.iter().map(|&n| n as usize));
+        let samples = taken.samples();
+        let dims = samples.into_iter().chain(leaf.dims.iter().map(|&n| n as usize));
         for (i, n) in dims.enumerate() {
             lengths[i] = n as i64;
         }
+        let rank = leaf.dims.len() + usize::from(samples.is_some());
         let mut stride = 1;
         for i in (0..rank).rev() {
             lengths[rank + i] = stride;
@@ -126,14 +132,19 @@ impl DLPackArray {
             stride *= lengths[i].max(1);
         }
         let (start, keeps) = if copy {
-            let mut own = vec![0_u128; bytes.len().div_ceil(size_of::<u128>())];
-            let start = own.as_mut_ptr().cast::<u8>();
-            // SAFETY: `bytes.len()` bytes of the batch, which nobody writes while it is viewed, into as many or a few more
-            // that were allocated just now.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
-            (start, Keeps::Copy(own))
+            // Without the interpreter's lock, as every copy that may be large.
+            let mut own = py.detach(|| {
+                let mut own = vec![0_u128; bytes.len().div_ceil(size_of::<u128>())];
+                // SAFETY: `bytes.len()` bytes of what was taken, which nobody writes while it is viewed, into as many or a few
+                // more that were allocated just now.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), own.as_mut_ptr().cast::<u8>(), bytes.len())
+                };
+                own
+            });
+            (own.as_mut_ptr().cast::<u8>(), Keeps::Copy(own))
         } else {
-            (bytes.as_ptr().cast_mut(), Keeps::Batch(self.viewing.clone()))
+            (bytes.as_ptr().cast_mut(), Keeps::Taken(self.viewing.clone()))
         };
         let tensor = Tensor {
             // As the header wants it of what has no bytes.
@@ -167,23 +178,21 @@ impl DLPackArray {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        if self.viewing.lease().batch.is_elsewhere() {
+        if self.viewing.lease().taken.is_elsewhere() {
             return Err(failure::forked(py));
         }
         if stream.is_some() {
-            return Err(PyBufferError::new_err(
-                "a batch lies in the memory of the CPU, which has no streams",
-            ));
+            return Err(PyBufferError::new_err("it lies in the memory of the CPU, which has no streams"));
         }
         let copy = copy.unwrap_or(false);
         let here = if copy { CPU } else { self.device() };
         let device = dl_device.unwrap_or(here);
         if device != here && device != CPU {
             let message =
-                format!("a batch lies in the memory of the CPU, and is wanted on DLPack device {}", device.0);
+                format!("it lies in the memory of the CPU, and is wanted on DLPack device {}", device.0);
             return Err(PyBufferError::new_err(message));
         }
-        let (tensor, lengths, keeps) = self.tensor(device, copy);
+        let (tensor, lengths, keeps) = self.tensor(py, device, copy);
         let rank = tensor.rank as usize;
         if max_version.is_some_and(|(major, _)| major >= VERSION.major) {
             let managed = ManagedVersioned {
@@ -200,7 +209,7 @@ impl DLPackArray {
         }
         if !copy {
             return Err(PyBufferError::new_err(
-                "a batch is read-only, which DLPack can say since its version 1.0: ask with max_version=(1, 0), or for a \
+                "the array is read-only, which DLPack can say since its version 1.0: ask with max_version=(1, 0), or for a \
                  copy",
             ));
         }
@@ -213,9 +222,10 @@ impl DLPackArray {
     }
 
     fn __repr__(&self) -> String {
-        let (batch, leaf) = (&self.viewing.lease().batch, &self.leaves.all[self.leaf]);
-        let pinned = if batch.is_pinned() { ", page-locked" } else { "" };
-        format!("<echod.DLPackArray of batch {}: {}{pinned}>", batch.seq(), leaf.describe())
+        let (taken, leaf) = (&self.viewing.lease().taken, &self.leaves.all[self.leaf]);
+        let pinned = if taken.is_pinned() { ", page-locked" } else { "" };
+        let (noun, number) = (taken.noun(), taken.number());
+        format!("<echod.DLPackArray of {noun} {number}: {}{pinned}>", leaf.describe())
     }
 }
 

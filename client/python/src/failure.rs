@@ -5,6 +5,7 @@ use std::error::Error as _;
 use echo_client::Error;
 use echo_client::host_pinning::{PinError, Rung};
 use echo_client::message::{EndReason, RefusalKind};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -34,7 +35,11 @@ pub(crate) fn forked(py: Python<'_>) -> PyErr {
 /// What the client says, as an exception.
 pub(crate) fn of(py: Python<'_>, error: Error) -> PyErr {
     let mut message = error.to_string();
-    let mut source = error.source();
+    let mut source = match &error {
+        // Its message has its cause's.
+        Error::Partly { source, .. } => source.source(),
+        _ => error.source(),
+    };
     while let Some(cause) = source {
         message += &format!(": {cause}");
         source = cause.source();
@@ -68,8 +73,42 @@ pub(crate) fn of(py: Python<'_>, error: Error) -> PyErr {
             error.set_cause(py, Some(of(py, *source)));
             error
         }
+        Error::NoSamples { after, why } => {
+            let after = after.as_secs_f64().into_pyobject(py).expect("a number is one").into_any();
+            let why = ("why", any(Some(&why)));
+            raise(
+                py,
+                "NoSamplesError",
+                &message,
+                &[("what", any(Some("waiting for samples"))), ("after", after), why],
+            )
+        }
+        Error::Priority { number: at, priority } => {
+            let priority = priority.into_pyobject(py).expect("a number is one").into_any();
+            let none = py.None().into_bound(py);
+            raise(
+                py,
+                "PriorityError",
+                &message,
+                &[("number", number(at)), ("priority", priority), ("key", none)],
+            )
+        }
+        Error::ItemPriority { key, number: at, priority } => {
+            let priority = priority.into_pyobject(py).expect("a number is one").into_any();
+            let key = key.into_pyobject(py).expect("a number is one").into_any();
+            raise(
+                py,
+                "PriorityError",
+                &message,
+                &[("number", number(at)), ("priority", priority), ("key", key)],
+            )
+        }
+        Error::BatchTooLarge { .. } => PyValueError::new_err(message),
+        Error::TooManyHeld { held } => raise(py, "TooManyHeldError", &message, &[("held", number(held))]),
         Error::Pin(error) => pin(py, &error, &message),
-        Error::Memory(_) | Error::Claim(_) | Error::Commit(_) => raise(py, "SpoiltError", &message, &[]),
+        Error::Memory(_) | Error::Claim(_) | Error::Commit(_) | Error::Hold(_) => {
+            raise(py, "SpoiltError", &message, &[])
+        }
         _ => raise(py, "Error", &message, &[]),
     }
 }
@@ -93,6 +132,7 @@ const fn refused(kind: RefusalKind) -> (&'static str, &'static str) {
         RefusalKind::Memory => ("BudgetError", "memory"),
         RefusalKind::Limit => ("RefusedError", "limit"),
         RefusalKind::Finished => ("RefusedError", "finished"),
+        RefusalKind::NoSuchGroup => ("RefusedError", "no_such_group"),
         RefusalKind::Draining => ("RefusedError", "draining"),
         RefusalKind::Poisoned => ("RefusedError", "poisoned"),
         RefusalKind::NotPermitted => ("NotPermittedError", "not_permitted"),

@@ -123,15 +123,15 @@ impl Leaf {
     /// Copies `samples` samples, from that one on, to where they lie in a row.
     ///
     /// # Safety
-    /// So many samples of this leaf can be written at `target`, it is apart from every array of this process, and the
-    /// source has so many.
+    /// So many samples of this leaf can be written at `target`, and the source has so many. (They may overlap: an array may
+    /// be of a claim that ended, whose slot is claimed once more.)
     #[inline]
     pub(crate) unsafe fn copy(&self, source: &Source, first: usize, samples: usize, target: *mut u8) {
         match &source.place {
             Place::Row(from) => {
                 let from = from.wrapping_add(first * self.bytes);
                 // SAFETY: the array is contiguous and has so many samples (the caller); so has the target.
-                unsafe { std::ptr::copy_nonoverlapping(from, target, samples * self.bytes) };
+                unsafe { std::ptr::copy(from, target, samples * self.bytes) };
             }
             Place::Strided(array) if array.dims.len() == self.dims.len() => {
                 // SAFETY: numpy's array has these elements, and the target room for one sample.
@@ -300,10 +300,25 @@ impl Leaf {
             }
             return Ok(Some(bytes));
         }
-        // Of a class of its own, such as an IntEnum's. (numpy's integers are none of Python's.)
+        self.of_number_of_a_class(object)
+    }
+
+    /// A number of a class of its own, such as an IntEnum's, by its value; but numpy's float64 and complex128, which are of
+    /// Python's classes too, have a size of their own.
+    #[cold]
+    fn of_number_of_a_class(&self, object: &Bound<'_, PyAny>) -> PyResult<Option<[u8; 16]>> {
+        let py = object.py();
         if object.is_instance_of::<PyInt>() {
-            let int = object.py().get_type::<PyInt>();
-            return self.of_number(&int.call1((object,))?);
+            return self.of_number(&py.get_type::<PyInt>().call1((object,))?);
+        }
+        if array::is_scalar(object)? {
+            return Ok(None);
+        }
+        if object.is_instance_of::<PyFloat>() {
+            return self.of_number(&PyFloat::new(py, object.extract()?));
+        }
+        if let Ok(value) = object.cast::<PyComplex>() {
+            return self.of_number(&PyComplex::from_doubles(py, value.real(), value.imag()));
         }
         Ok(None)
     }

@@ -1,10 +1,10 @@
-//! What keeps a batch from being given back.
+//! What keeps a batch, or a value, from being given back.
 //!
 //! ```text
-//! array ─▶ Hold ─▶ Viewing ─▶ Lease ─▶ the client's batch     a Hold for each tree of arrays, of which it is the base
-//! DLPack ────────▶ Viewing                                    until its consumer deletes it
-//! Batch ─────────────────────▶ Lease                          until it is released
-//! Pending ───────────────────▶ Lease                          until its event has happened
+//! array ─▶ Hold ─▶ Viewing ─▶ Lease ─▶ Taken     a Hold for each tree of arrays, of which it is the base
+//! DLPack ────────▶ Viewing                       until its consumer deletes it
+//! Batch, Value ──────────────▶ Lease             until it is released
+//! Pending ───────────────────▶ Lease             until its event has happened
 //! ```
 //!
 //! The last of them that goes gives the block back. numpy keeps the base of an array for every view of the array, so a
@@ -13,35 +13,98 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use echo::sync::{AtomicU32, Ordering};
-use echo_client::Batch as Inner;
+use echo_client::{ArrayView, Batch, SampledBatch, Value};
 use pyo3::prelude::*;
 
-use crate::writer::WriterCell;
+use crate::filling::WriterCell;
 
-/// A batch that was not given back.
+/// What a reader took out of a table, in the client's hands.
+pub(crate) enum Taken {
+    Batch(Batch),
+    Value(Value),
+    Sampled(SampledBatch),
+}
+
+impl Taken {
+    /// Whether this process was forked from the one that took it.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        match self {
+            Self::Batch(batch) => batch.is_elsewhere(),
+            Self::Value(value) => value.is_elsewhere(),
+            Self::Sampled(batch) => batch.is_elsewhere(),
+        }
+    }
+
+    /// Whether its memory is page-locked for CUDA.
+    pub(crate) fn is_pinned(&self) -> bool {
+        match self {
+            Self::Batch(batch) => batch.is_pinned(),
+            Self::Value(value) => value.is_pinned(),
+            Self::Sampled(batch) => batch.is_pinned(),
+        }
+    }
+
+    /// Samples in it: the length of each array's first axis. None of a value, which has no such axis.
+    pub(crate) fn samples(&self) -> Option<usize> {
+        match self {
+            Self::Batch(batch) => Some(batch.len()),
+            Self::Sampled(batch) => Some(batch.len()),
+            Self::Value(_) => None,
+        }
+    }
+
+    /// One array.
+    pub(crate) fn array(&self, array: usize) -> ArrayView<'_> {
+        match self {
+            Self::Batch(batch) => batch.array(array),
+            Self::Value(value) => value.array(array),
+            Self::Sampled(batch) => batch.array(array),
+        }
+    }
+
+    /// What it is called.
+    pub(crate) const fn noun(&self) -> &'static str {
+        match self {
+            Self::Batch(_) => "batch",
+            Self::Sampled(_) => "sampled batch",
+            Self::Value(_) => "value",
+        }
+    }
+
+    /// Its number: a batch's in its table or of its sampler, a value's version.
+    pub(crate) const fn number(&self) -> u64 {
+        match self {
+            Self::Batch(batch) => batch.seq(),
+            Self::Value(value) => value.version(),
+            Self::Sampled(batch) => batch.number(),
+        }
+    }
+}
+
+/// What was taken, and not given back.
 pub(crate) struct Lease {
-    pub(crate) batch: Inner,
+    pub(crate) taken: Taken,
     /// Trees of views that are alive.
     views: AtomicU32,
-    /// Dropped after the batch.
+    /// Dropped after what was taken.
     _counted: Counted,
 }
 
-/// One of the batches that a reader has handed out.
+/// One of those that a reader has handed out.
 struct Counted(Arc<AtomicU32>);
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        // release: whoever sees the lower number sees that the batch is back
+        // release: whoever sees the lower number sees that it is back
         self.0.fetch_sub(1, Ordering::Release);
     }
 }
 
 impl Lease {
-    /// Of a batch that was handed out just now.
-    pub(crate) fn new(batch: Inner, held: &Arc<AtomicU32>) -> Arc<Self> {
+    /// Of what was handed out just now.
+    pub(crate) fn new(taken: Taken, held: &Arc<AtomicU32>) -> Arc<Self> {
         held.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { batch, views: AtomicU32::new(0), _counted: Counted(held.clone()) })
+        Arc::new(Self { taken, views: AtomicU32::new(0), _counted: Counted(held.clone()) })
     }
 
     /// Trees of views that are alive.
@@ -51,7 +114,7 @@ impl Lease {
     }
 }
 
-/// Something looks at a batch: a tree of arrays, of whatever framework.
+/// Something looks at it: a tree of arrays, of whatever framework.
 pub(crate) struct Viewing(Arc<Lease>);
 
 impl Viewing {
@@ -79,13 +142,13 @@ pub(crate) struct Hold {
 }
 
 enum Keeps {
-    Batch(Viewing),
+    Taken(Viewing),
     Writer(#[expect(dead_code, reason = "kept, so that its memory stays mapped")] Arc<WriterCell>),
 }
 
 impl Hold {
     pub(crate) fn of_lease(lease: Arc<Lease>) -> Self {
-        Self { keeps: Keeps::Batch(Viewing::new(lease)) }
+        Self { keeps: Keeps::Taken(Viewing::new(lease)) }
     }
 
     pub(crate) const fn of_writer(cell: Arc<WriterCell>) -> Self {
@@ -97,13 +160,16 @@ impl Hold {
 impl Hold {
     fn __repr__(&self) -> String {
         match &self.keeps {
-            Keeps::Batch(viewing) => format!("<memory of batch {}>", viewing.lease().batch.seq()),
+            Keeps::Taken(viewing) => {
+                let taken = &viewing.lease().taken;
+                format!("<memory of {} {}>", taken.noun(), taken.number())
+            }
             Keeps::Writer(_) => "<memory of a claim>".into(),
         }
     }
 }
 
-/// Batches of one reader that are given back when their events have happened.
+/// Batches or values of one reader that are given back when their events have happened.
 #[pyclass(frozen, module = "echod._native")]
 #[derive(Default)]
 pub(crate) struct Pending {

@@ -15,18 +15,20 @@ use std::time::{Duration, Instant};
 use echo::memory::fork::Birthplace;
 use echo::sync::{AtomicU32, Ordering};
 use echo_client::message::{EndReason, MAX_PREFETCH};
-use echo_client::{Canceller, Error, PinOptions, Pinned, Reader as Inner, ReaderOptions};
+use echo_client::{Canceller, Error, Pinned, Reader as Inner, ReaderOptions};
 use pyo3::exceptions::{PyStopIteration, PyValueError};
 use pyo3::prelude::*;
 
 use crate::batch::Batch;
-use crate::connection::Client;
+use crate::connection::{Client, Described};
 use crate::failure;
+use crate::filling::derived;
 use crate::leaf::Leaves;
-use crate::lease::{Lease, Pending};
+use crate::lease::{Lease, Pending, Taken};
+use crate::pinning::pin;
+use crate::shown::Shown;
 use crate::structure::Structure;
 use crate::waiting::{Patience, SLICE, Token, duration, look};
-use crate::writer::derived;
 
 /// Longest time without a look where something in this process may end the wait.
 const SHORT: Duration = Duration::from_millis(1);
@@ -99,13 +101,13 @@ impl Reader {
     }
 
     fn lease(&self, batch: echo_client::Batch) -> Arc<Lease> {
-        Lease::new(batch, &self.held)
+        Lease::new(Taken::Batch(batch), &self.held)
     }
 
     fn batch(&self, py: Python<'_>, lease: Arc<Lease>) -> PyResult<Py<Batch>> {
         let (structure, pending) = (self.structure.clone_ref(py), self.pending.clone_ref(py));
-        let batch = Batch::new(lease, self.leaves.clone(), structure, pending, self.table.clone());
-        Py::new(py, if self.copy { batch.into_copy(py)? } else { batch })
+        let shown = Shown::new(lease, self.leaves.clone(), structure, pending, self.table.clone());
+        Py::new(py, Batch::new(if self.copy { shown.into_copy(py)? } else { shown }))
     }
 
     /// A batch that is there now.
@@ -207,7 +209,7 @@ impl Reader {
 impl Reader {
     #[new]
     #[expect(clippy::too_many_arguments, reason = "what a reader is; named in Python")]
-    #[pyo3(signature = (client, table, structure, prefetch, registrable, poll, copy, patience))]
+    #[pyo3(signature = (client, table, structure, prefetch, registrable, poll, copy, patience, arrays=None, batch_size=None))]
     fn attach(
         py: Python<'_>,
         client: &Bound<'_, Client>,
@@ -218,6 +220,8 @@ impl Reader {
         poll: f64,
         copy: bool,
         patience: Option<f64>,
+        arrays: Option<Vec<Described>>,
+        batch_size: Option<u32>,
     ) -> PyResult<Self> {
         let poll = duration(Some(poll))?.unwrap_or(Duration::MAX);
         let valid = u16::try_from(prefetch).ok().filter(|prefetch| (1..=MAX_PREFETCH).contains(prefetch));
@@ -225,7 +229,7 @@ impl Reader {
             PyValueError::new_err(format!("prefetch is {prefetch}, it must be 1 to {MAX_PREFETCH}"))
         })?;
         let options = ReaderOptions { prefetch, poll, registrable };
-        client.get().reader(py, table, structure, options, copy, patience)
+        client.get().reader(py, table, structure, options, copy, patience, arrays, batch_size)
     }
 
     /// The next batch. Waits for it, for ever unless `timeout` says how many seconds.
@@ -280,20 +284,7 @@ impl Reader {
     /// Page-locks the samples with CUDA: `(bytes, library, pieces)`. Called before anybody has the reader, since signal
     /// handlers may run while it is locked.
     fn _pin(&self, py: Python<'_>, library: Option<PathBuf>, vendor_roots: Vec<PathBuf>) -> PyResult<()> {
-        let interrupted: Arc<Mutex<Option<PyErr>>> = Arc::default();
-        let heard = interrupted.clone();
-        let wanted = move || {
-            let signals = Python::attach(|py| py.check_signals());
-            let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-            *heard = signals.err();
-            heard.is_none()
-        };
-        let options =
-            PinOptions { library, vendor_roots, wanted: Some(Arc::new(wanted)), ..PinOptions::default() };
-        let pinned = py.detach(|| self.lock()?.pin_host_memory(&options)).map_err(|error| {
-            let interrupted = interrupted.lock().unwrap_or_else(PoisonError::into_inner).take();
-            interrupted.unwrap_or_else(|| failure::of(py, error))
-        })?;
+        let pinned = pin(py, library, vendor_roots, |options| self.lock()?.pin_host_memory(options))?;
         self.pinned.lock().unwrap_or_else(PoisonError::into_inner).replace(pinned);
         Ok(())
     }

@@ -2,12 +2,13 @@
 //!
 //! Not numpy's own assignment: that wants an array made over the slot for each copy, and the interpreter's lock.
 
-use std::ptr::copy_nonoverlapping;
+use std::ptr::copy;
 
 /// Copies `dims` elements of `item` bytes, `strides` apart, to where they lie in a row.
 ///
 /// # Safety
-/// Every element of the source can be read, so many bytes can be written, and the two do not overlap.
+/// Every element of the source can be read, and so many bytes can be written. Where the two overlap what comes out is any
+/// of their bytes.
 pub(crate) unsafe fn copy_strided(
     source: *const u8,
     dims: &[isize],
@@ -36,13 +37,13 @@ pub(crate) unsafe fn copy_strided(
 unsafe fn copy_runs(source: *const u8, dims: &[isize], strides: &[isize], run: usize, target: &mut *mut u8) {
     let (Some((&count, dims)), Some((&stride, strides))) = (dims.split_first(), strides.split_first()) else {
         // SAFETY: the caller's promise, of this run.
-        unsafe { copy_nonoverlapping(source, *target, run) };
+        unsafe { copy(source, *target, run) };
         *target = target.wrapping_add(run);
         return;
     };
     if dims.is_empty() {
         // A size that the compiler knows is one load and one store.
-        let copy = match run {
+        let copy_row_of = match run {
             1 => copy_row::<1>,
             2 => copy_row::<2>,
             4 => copy_row::<4>,
@@ -51,7 +52,7 @@ unsafe fn copy_runs(source: *const u8, dims: &[isize], strides: &[isize], run: u
             _ => copy_row::<0>,
         };
         // SAFETY: the caller's promise, of this row.
-        unsafe { copy(source, count, stride, run, *target) };
+        unsafe { copy_row_of(source, count, stride, run, *target) };
         *target = target.wrapping_add(run * count as usize);
         return;
     }
@@ -76,6 +77,6 @@ unsafe fn copy_row<const RUN: usize>(
     for i in 0..count {
         let (from, to) = (source.wrapping_offset(i * stride), target.wrapping_add(i as usize * run));
         // SAFETY: the caller's promise, of this run.
-        unsafe { copy_nonoverlapping(from, to, run) };
+        unsafe { copy(from, to, run) };
     }
 }

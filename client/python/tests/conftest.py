@@ -20,9 +20,20 @@ def name():
 
 
 @pytest.fixture
-def make(daemon, name):
-    """Makes a table on a connection of its own, and drops it in the end."""
+def made(daemon):
+    """Tables that are dropped in the end."""
     made = []
+    yield made
+    for table in made:
+        try:
+            daemon.connection.drop_table(table.name)
+        except echod.NoSuchTableError:
+            pass
+
+
+@pytest.fixture
+def make(daemon, name, made):
+    """Makes a table on a connection of its own."""
 
     def make(example, batch_size=4, capacity=8, **options):
         connection = daemon.connect()
@@ -32,12 +43,31 @@ def make(daemon, name):
         made.append(table)
         return table
 
-    yield make
-    for table in made:
-        try:
-            daemon.connection.drop_table(table.name)
-        except echod.NoSuchTableError:
-            pass
+    return make
+
+
+@pytest.fixture
+def make_latest(daemon, name, made):
+    """Makes a latest table on a connection of its own."""
+
+    def make_latest(example, **options):
+        table = daemon.connect().create_latest(f"{name}-{len(made)}", example=example, **options)
+        made.append(table)
+        return table
+
+    return make_latest
+
+
+@pytest.fixture
+def make_replay(daemon, name, made):
+    """Makes a replay table on a connection of its own."""
+
+    def make_replay(example, max_size=100, **options):
+        table = daemon.connect().create_replay(f"{name}-{len(made)}", example=example, max_size=max_size, **options)
+        made.append(table)
+        return table
+
+    return make_replay
 
 
 @pytest.fixture

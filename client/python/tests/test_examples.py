@@ -34,6 +34,27 @@ def test_cartpole_is_solved_while_workers_are_killed():
     assert int(re.search(r"with (\d+) workers killed", done.stdout)[1]) >= 3
 
 
+def steps_of_dqn(said):
+    """How many were sampled, and how many played."""
+    return map(int, re.search(r"samples: (\d+) of (\d+) steps", said).groups())
+
+
+def test_cartpole_is_solved_by_what_is_remembered():
+    done = run("dqn.py", "--evaluate", "20", "--look", "250")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "solved: mean return" in done.stdout and "Traceback" not in done.stderr
+    sampled, played = steps_of_dqn(done.stdout)
+    assert 0 < sampled < 8 * played
+
+
+def test_cartpole_is_solved_by_what_killed_workers_left():
+    done = run("dqn.py", "--evaluate", "20", "--look", "250", "--kill-workers", "--kills", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(re.search(r"with (\d+) workers killed", done.stdout)[1]) >= 3
+    sampled, played = steps_of_dqn(done.stdout)
+    assert 0 < sampled < 8 * played
+
+
 def test_every_frame_of_pong_arrives_as_it_was_drawn():
     done = run("atari_ingest.py", "--frames", "700")
     assert done.returncode == 0, done.stderr

@@ -738,3 +738,25 @@ def test_the_programs_of_the_page_run(tmp_path):
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 0 and said.splitlines()[-1] == "31 batches, 992 samples were sent"
     subprocess.run([sys.executable, "native.py"], cwd=tmp_path, check=True, timeout=60)
+
+
+def test_batches_that_threads_take_at_once_are_all_counted(closing, monkeypatch):
+    server = closing(idecho.Server({"x": np.zeros(2)}, batch_size=1))
+
+    class Batch:
+        """Another thread takes one in the middle of this one's count."""
+
+        data = None
+
+        def __init__(self, others):
+            self.others = others
+
+        def __len__(self):
+            if self.others:
+                monkeypatch.setattr(server, "_wait", lambda: Batch(self.others - 1))
+                server.sample()
+            return 1
+
+    monkeypatch.setattr(server, "_wait", lambda: Batch(3))
+    server.sample()
+    assert server._counter.sampled == 4

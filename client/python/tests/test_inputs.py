@@ -4,6 +4,8 @@ import array
 import ctypes
 import enum
 import mmap
+import sys
+import types
 
 import echod
 import ml_dtypes
@@ -186,3 +188,82 @@ def test_what_cannot_be_stored_is_refused_by_its_leaf(make, given, says):
             act({"deep": {"x": given}})
         assert raised.value.leaf == "deep/x"
     assert writer.committed == 0
+
+
+class Celsius(float):
+    pass
+
+
+class Impedance(complex):
+    pass
+
+
+def test_numbers_of_a_class_of_their_own_are_taken_by_their_value_everywhere(make):
+    item = {"f": np.float32(0), "h": np.float16(0), "i": np.int8(0), "c": np.complex64(0)}
+    given = {"f": Celsius(0.5), "h": Celsius(1.5), "i": Action.LEFT, "c": Impedance(1, 2)}
+    expected = {"f": 0.5, "h": 1.5, "i": 1, "c": 1 + 2j}
+    assert {key: value[0] for key, value in through(make(item, batch_size=1), given)[0].items()} == expected
+    rollout = echod.Accumulator({"steps": item}, {"steps": 1})
+    rollout.add("steps", given)
+    assert {key: value[0] for key, value in rollout.build()["steps"].items()} == expected
+    writer = make(item).writer()
+    for key, value in [("f", Action.LEFT), ("i", Celsius(1)), ("f", np.float64(1)), ("c", Celsius(1)), ("c", np.complex128(1))]:
+        with pytest.raises(echod.LeafDTypeError, match=f"{key}'"):
+            writer.append({**given, key: value})
+        with pytest.raises(echod.LeafDTypeError, match=f"{key}'"):
+            rollout.add("steps", {**given, key: value})
+    with pytest.raises(echod.LeafValueError):
+        writer.append({**given, "f": Celsius(1e300)})
+
+
+def test_a_mask_is_lost_nowhere(make):
+    item = {"x": np.zeros(3, np.float32)}
+    masked = np.ma.masked_array(item["x"], [True, False, False])
+    rollout = echod.Accumulator({"steps": item}, {"steps": 2})
+    for put in (
+        lambda: make(item).writer().append({"x": masked}),
+        lambda: rollout.add("steps", {"x": masked}),
+        lambda: rollout.extend("steps", {"x": masked[None]}),
+    ):
+        with pytest.raises(echod.LeafDTypeError, match="its mask would be lost"):
+            put()
+
+
+class Tensor:
+    """As torch's: it gives out what numpy has no dtype for as bits alone."""
+
+    def __init__(self, array, dtype):
+        self.array, self.dtype = array, dtype
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, **_):
+        raise BufferError("bfloat16 is nothing of numpy's")
+
+    def __array__(self, *_, **__):
+        raise TypeError("Got unsupported ScalarType BFloat16")
+
+    def detach(self):
+        return self
+
+    def view(self, dtype):
+        return Tensor(self.array.view(dtype), f"torch.{np.dtype(dtype).name}")
+
+    def numpy(self):
+        assert self.dtype in ("torch.int16", "torch.uint8")
+        return self.array
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_small_floats_of_torch_are_taken_as_their_bits(make, monkeypatch, name):
+    torch = types.SimpleNamespace(Tensor=Tensor, int16=np.int16, uint8=np.uint8)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    values = np.array([[0.5, -2], [float("inf"), 1]]).astype(getattr(ml_dtypes, name))
+    tensor = Tensor(values.view(np.int16 if name == "bfloat16" else np.uint8), f"torch.{name}")
+    for given in (tensor, Tensor(tensor.array.T, tensor.dtype)):
+        [read] = through(make({"x": values}, batch_size=1), {"x": given})
+        assert read["x"][0].dtype == values.dtype
+        assert read["x"][0].tobytes() == given.array.tobytes()
+    with pytest.raises(echod.LeafDTypeError, match=f"float32, and {name}"):
+        make({"x": np.zeros((2, 2), np.float32)}).writer().append({"x": tensor})

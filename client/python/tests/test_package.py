@@ -38,13 +38,12 @@ def blocks(file):
     return re.findall(r"^```python\n(.*?)^```", (REPOSITORY / file).read_text(), re.M | re.S)
 
 
-@pytest.mark.parametrize("file", ["README.md", "client/python/README.md"])
-def test_the_lines_of_the_readme_run_as_they_stand(environment, file, tmp_path):
-    shown = blocks(file)
-    assert shown
-    for block in shown:
-        said = run(environment / "python", "-c", block, cwd=tmp_path)
-        assert said.splitlines() == ["0 (256, 4) 0.0", "1 (256, 4) 0.0"]
+SAID = ["0 (256, 4) 0.0\n1 (256, 4) 0.0\n", "1 (4, 64)\n", "(32, 4) 1.0 200\n"]
+
+
+@pytest.mark.parametrize(("file", "expected"), [("README.md", SAID[:2]), ("client/python/README.md", SAID)])
+def test_the_lines_of_the_readme_run_as_they_stand(environment, file, expected, tmp_path):
+    assert [run(environment / "python", "-c", block, cwd=tmp_path) for block in blocks(file)] == expected
 
 
 def test_only_numpy_and_optree_are_imported(environment, tmp_path):
@@ -62,5 +61,5 @@ def test_the_programs_are_on_the_path(environment, program):
 
 def test_help_is_enough_to_write_a_worker(environment, tmp_path):
     said = run(environment / "python", "-c", "import echod; help(echod)", cwd=tmp_path, env={**os.environ, "PAGER": "cat"})
-    for word in ("echod.connect()", "create_table", "writer.append(sample)", "writer.finish()", "table.reader("):
+    for word in ("echod.connect()", "create_table", "writer.append(sample)", "writer.finish()", "table.reader(", "create_latest"):
         assert word in said

@@ -256,6 +256,58 @@ def test_cudas_errors_have_their_numbers_and_leave_nothing(scene, fail, code, na
     assert scene.calls().get("cudaHostRegister 0", 0) == scene.calls().get("cudaHostUnregister 0", 0)
 
 
+def test_a_latest_table_is_pinned_and_its_values_say_so(scene, make_latest):
+    scene.put_wheels()
+    scene.table = make_latest({"x": np.zeros(512)}, capacity=2)
+    scene.table.publisher().publish({"x": np.full(512, 7.0)})
+    said = scene.run(
+        """
+latest = table.latest(pin=True)
+say(latest.pinned._asdict(), repr(latest))
+value = latest.get()
+given = value.dlpack()["x"]
+say(given.__dlpack_device__(), repr(given), float(np.from_dlpack(given).sum()))
+library = latest.pinned.library
+del latest, given
+gc.collect()
+live(library)
+del value
+live(library)
+"""
+    )
+    pinned, shown = said[0]
+    assert pinned["bytes"] == 2 * PAGE and shown.endswith(f"; 8.0 KiB page-locked by {pinned['library']}>")
+    assert said[1] == [[3, 0], "<echod.DLPackArray of value 1: x float64[512], page-locked>", 7.0 * 512]
+    counted = re.findall(r" live registrations=(\d+)", scene.text())
+    assert counted[:2] == ["1", "0"], "while the value was held, and then"
+
+
+def test_what_a_sampler_gathers_into_is_pinned_and_its_batches_say_so(scene, make_replay):
+    scene.put_wheels()
+    scene.table = make_replay({"x": np.zeros(512)})
+    scene.table.writer().append({"x": np.full(512, 7.0)})
+    said = scene.run(
+        """
+reader = table.reader(batch_size=2, prefetch=1, pin=True)
+say(reader.pinned._asdict(), repr(reader))
+batch = reader.next(60)
+given = batch.dlpack()["x"]
+say(given.__dlpack_device__(), repr(given), float(np.from_dlpack(given).sum()))
+library = reader.pinned.library
+del reader, given
+gc.collect()
+live(library)
+del batch
+live(library)
+"""
+    )
+    pinned, shown = said[0]
+    assert pinned["bytes"] == 4 * PAGE and shown.endswith(f"; 16.0 KiB page-locked by {pinned['library']}>")
+    assert said[1] == [[3, 0], "<echod.DLPackArray of sampled batch 1: x float64[512], page-locked>", 7.0 * 1024]
+    counted = re.findall(r" live registrations=(\d+)", scene.text())
+    assert counted[:2] == ["1", "0"], "while the batch was held, and then"
+
+
 def test_a_pickled_reader_pins_where_it_is_attached_again(scene):
     scene.put_wheels()
     again = """

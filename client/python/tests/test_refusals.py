@@ -1,5 +1,7 @@
 """What is no sample of the table is refused, by the name of its leaf, and nothing of it is written."""
 
+import pickle
+
 import echod
 import ml_dtypes
 import numpy as np
@@ -191,3 +193,30 @@ def test_nobody_listens(tmp_path):
     with pytest.raises(echod.ConnectError) as raised:
         echod.connect(tmp_path / "none.sock")
     assert isinstance(raised.value, ConnectionError) and raised.value.path.endswith("none.sock")
+
+
+@pytest.mark.parametrize("pickled", [False, True])
+def test_a_table_that_was_made_anew_with_another_spec_is_not_the_one_that_is_remembered(daemon, name, pickled):
+    def make(example, batch_size=2):
+        return daemon.create_table(name, example=example, batch_size=batch_size, capacity=2)
+
+    before = make({"a": np.float32(0), "b": np.float32(1)})
+    before.drop()
+    for other, says in [
+        ({"a": np.float32(0), "c": np.float32(1)}, "c float32"),
+        ({"a": np.float32(0), "b": np.int32(1)}, "int32"),
+        ({"a": np.float32(0), "b": np.zeros(1, np.float32)}, r"\[1\]"),
+    ]:
+        now = make(other)
+        table = pickle.loads(pickle.dumps(before)) if pickled else before
+        for attach in (table.writer, table.reader):
+            with pytest.raises(echod.SpecMismatchError, match=says) as raised:
+                attach()
+            assert raised.value.kind == "spec_mismatch" and "float32" in str(raised.value)
+        now.drop()
+    now = make({"a": np.float32(0), "b": np.float32(1)}, batch_size=3)
+    with pytest.raises(echod.SpecMismatchError, match=r"(?s)batch_size 3.*batch_size 2"):
+        before.reader()
+    before.writer().append({"a": 1.0, "b": 2.0})  # samples are the same
+    assert now.info()["readers"] == 0
+    now.drop()

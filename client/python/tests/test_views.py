@@ -443,6 +443,15 @@ def test_a_release_after_something_else_is_refused(table):
         batch.release(after=1)
     assert not batch.released
 
+    class Broken:
+        @property
+        def query(self):
+            raise ValueError("no such event")
+
+    with pytest.raises(ValueError, match="no such event"):
+        batch.release(after=Broken())
+    assert not batch.released
+
 
 def test_a_batch_can_be_watched_by_a_weak_reference(table):
     fill(table)

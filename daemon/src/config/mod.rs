@@ -10,6 +10,8 @@
 mod document;
 #[expect(clippy::result_large_err, reason = "a file is read once, at the start")]
 mod file;
+#[expect(clippy::result_large_err, reason = "a file is read once, at the start")]
+mod groups;
 mod key;
 mod origin;
 mod print;
@@ -29,6 +31,7 @@ use thiserror::Error;
 
 pub use self::document::{DocumentError, Hint};
 pub use self::file::{FileError, SYSTEM_CONFIG};
+pub use self::groups::DeclaredGroup;
 pub use self::key::Key;
 pub use self::origin::{Origin, Place, Valued};
 pub use self::tables::{Declared, TableError};

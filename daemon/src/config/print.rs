@@ -7,6 +7,7 @@ use std::fmt::{self, Write};
 
 use echo::spec::TableSpec;
 
+use super::groups;
 use super::key::Key;
 use super::origin::{Origin, Valued, printable};
 use super::replay;
@@ -78,7 +79,7 @@ fn line(out: &mut String, code: &str, origin: &Origin) -> fmt::Result {
 }
 
 fn write_table(out: &mut String, table: &Valued<Declared>) -> fmt::Result {
-    let Declared { spec, access } = &table.value;
+    let Declared { spec, access, groups: declared_groups } = &table.value;
     let TableSpec {
         name,
         kind,
@@ -106,6 +107,9 @@ fn write_table(out: &mut String, table: &Valued<Declared>) -> fmt::Result {
     writeln!(out, "huge_pages = {}", quote(huge_pages_word(*huge_pages)))?;
     let rules: Vec<_> = access.0.iter().map(|rule| quote(&rule.to_string())).collect();
     writeln!(out, "access = [{}]", rules.join(", "))?;
+    if !declared_groups.is_empty() {
+        groups::write(out, declared_groups)?;
+    }
     writeln!(out, "arrays = [")?;
     for array in arrays {
         let (path, dtype) = (quote(&array.path), quote(array.dtype.name()));

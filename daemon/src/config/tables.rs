@@ -11,13 +11,24 @@ use thiserror::Error;
 use toml::de::DeTable;
 
 use super::document::{DocumentError, Item, Section, Source};
+use super::groups::{self, DeclaredGroup};
 use super::key::Form;
 use super::origin::{Origin, Place, Valued};
 use super::replay;
 use super::value::{ValueError, number, quoted};
 
-const TABLE_KEYS: [&str; 9] =
-    ["name", "kind", "batch_size", "capacity", "max_capacity", "pin", "huge_pages", "access", "arrays"];
+const TABLE_KEYS: [&str; 10] = [
+    "name",
+    "kind",
+    "batch_size",
+    "capacity",
+    "max_capacity",
+    "pin",
+    "huge_pages",
+    "access",
+    "groups",
+    "arrays",
+];
 /// Those and the ones that only a replay table has.
 const ALL_KEYS: [&str; TABLE_KEYS.len() + replay::KEYS.len()] = {
     let mut all = [""; TABLE_KEYS.len() + replay::KEYS.len()];
@@ -82,6 +93,8 @@ pub struct Declared {
     pub spec: TableSpec,
     /// Who may do what with it.
     pub access: AccessList,
+    /// Of a queue table: the groups that read it.
+    pub groups: Vec<DeclaredGroup>,
 }
 
 /// All tables that the value of `table` declares.
@@ -94,7 +107,15 @@ pub(super) fn tables(source: Source<'_>, item: &Item<'_>) -> Result<Vec<Valued<D
         let within = labelled("table", entries, "name", i);
         let place = Place { within, ..element.place.clone() };
         let section = Section::open(source, entries, place, &ALL_KEYS)?;
-        let declared = Declared { spec: table(source, &section)?, access: access(&section)? };
+        let spec = table(source, &section)?;
+        let groups = match spec.kind {
+            TableKind::Queue => groups::groups(source, &section)?,
+            TableKind::Latest | TableKind::Replay => {
+                refuse(&section, &["groups"], "only a table of kind \"queue\" is read by groups")?;
+                Vec::new()
+            }
+        };
+        let declared = Declared { spec, access: access(&section)?, groups };
         let place = section.place().clone();
         if let Some(twin) = tables.iter().position(|other| other.value.spec.name == declared.spec.name) {
             return Err(TableError::Duplicate { place, first: lines[twin] });

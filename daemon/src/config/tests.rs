@@ -339,7 +339,11 @@ fn tables_are_declared_with_their_defaults() {
     };
     let policy = TableSpec::latest("policy", vec![ArraySpec::new("weights", DType::F32, [1000])]);
     let origin = |line| Origin::File(Place { path: FILE.into(), line, within: String::new() });
-    let open = |spec| Declared { spec, access: AccessList::open() };
+    let groups = |spec: &TableSpec| match spec.kind {
+        TableKind::Queue => vec![DeclaredGroup::default()],
+        _ => vec![],
+    };
+    let open = |spec: TableSpec| Declared { groups: groups(&spec), spec, access: AccessList::open() };
     assert_eq!(
         config.tables,
         [
@@ -363,6 +367,32 @@ fn an_access_list_is_one_rule_a_string() {
     let many = vec!["\"everyone=read\""; 65].join(", ");
     let told = refused_text(&table_with(&[("access", &format!("[{many}]"))]));
     assert!(told.contains("65 rules"), "{told}");
+}
+
+#[test]
+fn groups_are_named_and_may_lag() {
+    let declared = "[{ name = \"trainer\" }, { name = \"log\", max_lag = \"64 MiB\" }]";
+    let config = load_text(&table_with(&[("groups", declared)])).expect("a good table");
+    let [trainer, log] = &config.tables[0].value.groups[..] else { panic!("two groups") };
+    assert_eq!(
+        (&*trainer.name, trainer.max_lag, &*log.name, log.max_lag),
+        ("trainer", None, "log", Some(Bytes(64 << 20)))
+    );
+    assert!(config.to_toml().contains(&format!("groups = {declared}\n")), "{}", config.to_toml());
+
+    for (groups, said) in [
+        ("[]", "groups: 0 are given, and a table has 1 to 8"),
+        ("[{ name = \"a b\" }]", "name: a group's name is 1 to 64 of letters"),
+        ("[{ name = \"a\" }, { name = \"a\" }]", "groups[1]: two are called \"a\""),
+        ("[{ name = \"a\", max_lag = \"x\" }]", "max_lag: "),
+        ("[{ nmae = \"a\" }]", "name"),
+        ("[\"a\"]", "max_lag where it may not hold workers up"),
+    ] {
+        let told = refused_text(&table_with(&[("groups", groups)]));
+        assert!(told.contains(said), "{told}");
+    }
+    let latest = table_with(&[("kind", "\"latest\""), ("batch_size", "1"), ("groups", declared)]);
+    assert!(refused_text(&latest).contains("only a table of kind \"queue\" is read by groups"));
 }
 
 #[test]
@@ -406,7 +436,7 @@ fn a_bad_table_is_named_with_its_array_and_the_reason() {
         (
             "kind",
             "\"fifo\"",
-            ":6: table \"t\": kind \"fifo\" is unknown, it must be one of \"queue\" or \"latest\"",
+            ":6: table \"t\": kind \"fifo\" is unknown, it must be one of \"queue\", \"latest\" or \"replay\"",
         ),
         (
             "kind",

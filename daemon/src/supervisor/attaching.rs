@@ -5,6 +5,7 @@ use echo::ids::ClientId;
 use echo::ring::record::RECORDS;
 use echo::spec::{ArraySpec, TableKind, diff_arrays};
 use echo::table::action::Occupied;
+use echo::table::group::DEFAULT_GROUP;
 use echo::table::machine::Machine;
 use echo::table::store::Rights;
 use echo::wire::message::{Answer, EndReason, Event, MAX_PREFETCH, Refusal, RefusalKind};
@@ -85,7 +86,20 @@ impl Supervisor {
         arrays: Option<&[ArraySpec]>,
         wanted: Wanted,
     ) -> Option<Answer> {
-        self.attach(id, call_id, name, arrays, wanted).err().map(Answer::Refused)
+        self.attached_of(id, call_id, name, DEFAULT_GROUP, arrays, wanted)
+    }
+
+    /// As [`Supervisor::attached`], of a reader of that group.
+    pub(super) fn attached_of(
+        &mut self,
+        id: ClientId,
+        call_id: u32,
+        name: &str,
+        group: &str,
+        arrays: Option<&[ArraySpec]>,
+        wanted: Wanted,
+    ) -> Option<Answer> {
+        self.attach(id, call_id, name, group, arrays, wanted).err().map(Answer::Refused)
     }
 
     fn attach(
@@ -93,6 +107,7 @@ impl Supervisor {
         id: ClientId,
         call_id: u32,
         name: &str,
+        group: &str,
         arrays: Option<&[ArraySpec]>,
         wanted: Wanted,
     ) -> Result<(), Refusal> {
@@ -145,7 +160,11 @@ impl Supervisor {
                 Ok(())
             }
             Machine::Queue(queue) => {
-                queue.attach_reader(key, uid, wanted.prefetch(), &mut actions);
+                let attached = queue.attach_reader(key, uid, wanted.prefetch(), group, &mut actions);
+                if let Err(error) = attached {
+                    client.members.remove(&member);
+                    return Err(refusal(RefusalKind::NoSuchGroup, error.to_string()));
+                }
                 Ok(())
             }
             Machine::Latest(latest) if wanted.writes() => latest.attach_writer(key, page, line),

@@ -6,6 +6,7 @@ use echo::access::{AccessList, Role};
 use echo::ids::{ClientId, TableId};
 use echo::spec::TableSpec;
 use echo::sync::{AtomicU64, Ordering};
+use echo::table::machine::Machine;
 use echo::table::store::{Store, StoreError};
 use echo::wire::codec;
 use echo::wire::message::{
@@ -13,8 +14,11 @@ use echo::wire::message::{
 };
 use tracing::{info, warn};
 
+use super::grouping::{self, batch_bytes};
 use super::requests::{refusal, same_access, same_spec};
 use super::{Building, Input, Supervisor};
+use crate::bytes::Bytes;
+use crate::config::DeclaredGroup;
 use crate::table::Table;
 
 /// Tables that are being made for one user at a time: each takes as many cores as it has threads.
@@ -93,7 +97,12 @@ impl Supervisor {
     }
 
     /// Takes over a table that the configuration declares.
-    pub fn declare(&mut self, store: Store, access: AccessList) {
+    pub fn declare(&mut self, mut store: Store, access: AccessList, groups: &[DeclaredGroup]) {
+        let batch_bytes = batch_bytes(store.spec());
+        if let Machine::Queue(queue) = store.machine_mut() {
+            let most_lag = |max_lag: Bytes| grouping::most_lag(max_lag.0, batch_bytes);
+            queue.found_groups(groups.iter().map(|group| (&*group.name, group.max_lag.map(most_lag))));
+        }
         let (id, uid) = (self.next_table(), self.limits.own_uid);
         self.insert(id, Table::new(store, uid, access));
     }

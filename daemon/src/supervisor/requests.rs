@@ -79,6 +79,15 @@ impl Supervisor {
             Call::DeleteItems { member, keys } => self.delete_items(id, member, &keys),
             Call::StateVersion { member, version } => self.state_version(id, member, version),
             Call::ResetTable { name } => self.reset_table(id, &name),
+            Call::AttachGroupReader { table, group, arrays, prefetch, pin } => {
+                let wanted = Wanted::Reader { prefetch, pin };
+                return self.attached_of(id, call_id, &table, &group, arrays.as_deref(), wanted);
+            }
+            Call::AddGroup { table, group, from, max_lag } => {
+                self.add_group(id, &table, &group, from, max_lag)
+            }
+            Call::RemoveGroup { table, group } => self.remove_group(id, &table, &group),
+            Call::RewindGroup { table, group } => self.rewind_group(id, &table, &group),
             Call::FinishWriter { member } => self.finish_writer(id, member),
             Call::DropClaim { member } => self.drop_claim(id, member),
             Call::NeedSpace { member } => self.need_space(id, member),

@@ -12,6 +12,7 @@ use echo::ring::record::{ClientPage, PAGE_BYTES};
 use echo::ring::words::Words;
 use echo::spec::TableKind;
 use echo::table::action::Action;
+use echo::table::group::DEFAULT_GROUP;
 use echo::table::member::MemberKey;
 use echo::table::queue::Queue;
 use echo::wire::message::Grant;
@@ -43,7 +44,7 @@ impl Neighbour {
         let mut queue = Queue::create(Arc::new(control), ledger, BLOCKS, tokens(LeaseToken([0xee; 16])));
         queue.attach_writer(WRITER, page.clone(), 0);
         let mut actions = Vec::new();
-        queue.attach_reader(READER, 0, 1, &mut actions);
+        queue.attach_reader(READER, 0, 1, DEFAULT_GROUP, &mut actions).unwrap();
         let (data, claimer) = (Data::new(&geometry), Claimer::new(BLOCKS));
         let mut this = Self { queue, data, page, claimer, grants: VecDeque::new(), written: 0, read: 0 };
         this.perform(actions);

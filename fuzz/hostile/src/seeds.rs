@@ -9,10 +9,10 @@ use echo::replay::settings::{Admission, Real, ReplaySpec, Selector};
 use echo::spec::{ArraySpec, DType, TableKind, TableSpec};
 use echo::wire::codec::{encode_event, encode_request};
 use echo::wire::message::{
-    Answer, Attachment, BUILD, Call, ClientRow, EndReason, Event, Grant, Hello, Holder, ItemPriority,
-    LAYOUT_VERSION, LeasePlace, LeaseRow, LeaseState, MAGIC, MAX_MESSAGE, MemberRow, PROTOCOL_MAX,
-    PROTOCOL_MIN, Pages, PinReport, PinRow, Refusal, RefusalKind, Refused, ReplayDetails, Request,
-    SampledItem, Status, TableDetails, TableRow, Wait, Welcome,
+    Answer, Attachment, BUILD, Call, ClientRow, EndReason, Event, Grant, GroupFrom, GroupRow, Hello, Holder,
+    ItemPriority, LAYOUT_VERSION, LeasePlace, LeaseRow, LeaseState, MAGIC, MAX_MESSAGE, MemberRow,
+    PROTOCOL_MAX, PROTOCOL_MIN, Pages, PinReport, PinRow, Refusal, RefusalKind, Refused, ReplayDetails,
+    Request, SampledItem, Status, TableDetails, TableRow, Wait, Welcome,
 };
 
 use crate::shared_words::Step::{self, *};
@@ -166,6 +166,21 @@ fn requests() -> Vec<Request> {
         call(Call::DeleteItems { member: MemberId(1), keys: vec![7, 8] }),
         call(Call::StateVersion { member: MemberId(1), version: 9 }),
         call(Call::ResetTable { name: table() }),
+        call(Call::AttachGroupReader {
+            table: table(),
+            group: "g".into(),
+            arrays: arrays(),
+            prefetch: 2,
+            pin: false,
+        }),
+        call(Call::AddGroup {
+            table: table(),
+            group: "g".into(),
+            from: GroupFrom::Newest,
+            max_lag: Some(1 << 20),
+        }),
+        call(Call::RemoveGroup { table: table(), group: "g".into() }),
+        call(Call::RewindGroup { table: table(), group: "g".into() }),
         Request::Sample { member: MemberId(1), number: 2, count: 256 },
         Request::CutSample { member: MemberId(1), number: 2 },
         Request::ReturnSamples { member: MemberId(1), numbers: vec![1, 2] },
@@ -243,6 +258,7 @@ fn events() -> Vec<Event> {
         limit: 2048,
         batches_delivered: 0,
         newest: 9,
+        groups: vec![GroupRow { name: text(), readers: 1, lag: 2, max_lag: Some(3), batches: 4, skipped: 5 }],
         replay: Some(replay()),
         blocks: Default::default(),
         holes_offered: 0,

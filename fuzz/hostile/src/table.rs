@@ -20,6 +20,7 @@ use echo::spec::TableKind;
 use echo::sync::Ordering;
 use echo::table::action::Action;
 use echo::table::ending::{MoveSamples, Phase};
+use echo::table::group::DEFAULT_GROUP;
 use echo::table::ledger::Ledger;
 use echo::table::machine::Machine;
 use echo::table::member::MemberKey;
@@ -199,7 +200,7 @@ impl Table {
         let key = self.key();
         self.readers.insert(key, ReaderSide { grants: Vec::new(), prefetch });
         let mut actions = Vec::new();
-        self.queue().attach_reader(key, 0, prefetch, &mut actions);
+        self.queue().attach_reader(key, 0, prefetch, DEFAULT_GROUP, &mut actions).unwrap();
         self.perform(actions);
     }
 
@@ -372,7 +373,7 @@ impl Table {
             queue.attach_writer(worker.key, worker.page.clone(), 0);
         }
         for (&key, side) in &self.readers {
-            queue.attach_reader(key, 0, side.prefetch, &mut actions);
+            queue.attach_reader(key, 0, side.prefetch, DEFAULT_GROUP, &mut actions).unwrap();
         }
         self.machine = Some(Machine::Queue(queue));
         self.perform(actions);

@@ -48,6 +48,8 @@ struct Found {
     gone: BTreeSet<(u32, u64)>,
     /// Which item is sampled next, and which after it is gone.
     order: Vec<u64>,
+    /// Of a prioritized table's, those that weigh nothing: they come last, each as likely as another.
+    weightless: BTreeSet<u64>,
 }
 
 /// Beside an index, what its daemon knows.
@@ -111,7 +113,7 @@ fn rebuilt(spec: &ReplaySpec, words: Words, held: &[(u32, u64)]) -> Index {
 }
 
 /// `beside` is a slot that an insert was under way to: what was there before may be forgotten.
-fn found(mut index: Index, beside: Option<u32>) -> Found {
+fn found(spec: &ReplaySpec, mut index: Index, beside: Option<u32>) -> Found {
     let mut items = BTreeSet::new();
     let mut gone = BTreeSet::new();
     for slot in 0..SLOTS {
@@ -132,7 +134,13 @@ fn found(mut index: Index, beside: Option<u32>) -> Found {
         order.push(key);
         index.delete(&[key]);
     }
-    Found { items, totals, inserted, version, gone, order }
+    let is_weightless = |key: &u64| items.iter().any(|item| item.1 == *key && f64::from_bits(item.2) == 0.0);
+    let first = match spec.sampler {
+        Selector::Prioritized { .. } => order.iter().position(is_weightless).unwrap_or(order.len()),
+        _ => order.len(),
+    };
+    let weightless = order.split_off(first).into_iter().collect();
+    Found { items, totals, inserted, version, gone, order, weightless }
 }
 
 proptest! {
@@ -152,10 +160,10 @@ proptest! {
         history.into_iter().for_each(|step| daemon.step(step));
 
         let slot = daemon.free_slot().filter(|_| matches!(last, Step::Insert(..)));
-        let before = found(rebuilt(&daemon.spec, daemon.index.copy_words(), &daemon.held), slot);
+        let before = found(&daemon.spec, rebuilt(&daemon.spec, daemon.index.copy_words(), &daemon.held), slot);
         let mut survivor = daemon.copy();
         survivor.step(last);
-        let after = found(rebuilt(&daemon.spec, survivor.index.copy_words(), &daemon.held), slot);
+        let after = found(&daemon.spec, rebuilt(&daemon.spec, survivor.index.copy_words(), &daemon.held), slot);
         for stores in 0.. {
             let mut victim = daemon.copy();
             victim.index.dies_after(stores);
@@ -165,7 +173,7 @@ proptest! {
                 Err(payload) if payload.is::<Death>() => false,
                 Err(payload) => std::panic::resume_unwind(payload),
             };
-            let taken_over = found(rebuilt(&daemon.spec, victim.index.into_words(), &daemon.held), slot);
+            let taken_over = found(&daemon.spec, rebuilt(&daemon.spec, victim.index.into_words(), &daemon.held), slot);
             prop_assert!(
                 taken_over == before || taken_over == after,
                 "after {stores} stores of {last:?}:\n{taken_over:?}\nbefore {before:?}\nafter {after:?}"

@@ -21,6 +21,7 @@ use crate::spec::TableKind;
 use crate::sync::Ordering;
 use crate::table::action::{Action, Violation};
 use crate::table::ending::{MoveSamples, Phase};
+use crate::table::group::DEFAULT_GROUP;
 use crate::table::ledger::{Ledger, ORPHANS};
 use crate::table::member::MemberKey;
 use crate::table::poison::Poison;
@@ -141,7 +142,7 @@ impl Bench {
         let key = self.key();
         self.readers.insert(key, ReaderSide::default());
         let mut actions = Vec::new();
-        self.queue().attach_reader(key, 0, prefetch, &mut actions);
+        self.queue().attach_reader(key, 0, prefetch, DEFAULT_GROUP, &mut actions).unwrap();
         self.apply(actions);
         key
     }
@@ -262,7 +263,7 @@ impl Bench {
             self.queue.as_mut().unwrap().attach_writer(worker.key, worker.page.clone(), 0);
         }
         for &key in self.readers.keys() {
-            self.queue.as_mut().unwrap().attach_reader(key, 0, 2, &mut actions);
+            self.queue.as_mut().unwrap().attach_reader(key, 0, 2, DEFAULT_GROUP, &mut actions).unwrap();
         }
         self.apply(actions);
     }

@@ -79,13 +79,19 @@ impl<'a> Waits<'a> {
             "room: all {in_use} blocks are in use, {} complete and {} filling (cursor {cursor} = limit {limit})",
             blocks.complete, blocks.filling
         );
-        let ungranted = self.queue.ungranted_blocks();
-        let readers = self.queue.readers().len();
-        if readers == 0 {
-            waits_for += "; no reader is attached";
-        } else if ungranted > 0 {
-            waits_for +=
-                &format!("; {ungranted} are granted to nobody, since every reader holds its prefetch");
+        for (&id, group) in self.queue.groups() {
+            let of_group = match self.queue.groups().len() {
+                1 => String::new(),
+                _ => format!(" of group {:?}", group.name),
+            };
+            let (ungranted, readers) = (group.ungranted.len(), self.queue.readers_of(id));
+            if readers == 0 && self.queue.lag(id) > 0 {
+                waits_for += &format!("; no reader{of_group} is attached");
+            } else if readers > 0 && ungranted > 0 {
+                waits_for += &format!(
+                    "; {ungranted} are granted to nobody, since every reader{of_group} holds its prefetch"
+                );
+            }
         }
         let mut held_by = self.readers_that_hold();
         held_by.extend(self.question.claims(|_| true));
@@ -120,8 +126,11 @@ impl<'a> Waits<'a> {
         let who = format!("reader {}", self.question.name(key));
         let grants = self.grants.get(&key);
         if let Some((seq, block)) = grants.and_then(|grants| grants.next) {
-            // With something to read in hand, it does not wait.
-            if grants.is_some_and(|grants| !grants.complete.is_empty()) {
+            // With something to read in hand it need not wait. (It may: a loop holds one batch while it asks for the next.)
+            // But where nobody writes it will.
+            let has_one = grants.is_some_and(|grants| !grants.complete.is_empty());
+            let intake = self.question.intake;
+            if has_one && !(intake.writers().is_empty() && intake.phase() == Phase::Open) {
                 return None;
             }
             return Some(self.batch(who, key, seq, block));

@@ -11,6 +11,7 @@ use crate::ring::record::{ClientPage, PAGE_BYTES};
 use crate::ring::words::Words;
 use crate::spec::TableKind;
 use crate::sync::Ordering;
+use crate::table::group::DEFAULT_GROUP;
 use crate::table::ledger::Ledger;
 use crate::table::queue::Queue;
 
@@ -55,7 +56,7 @@ impl Scene {
     }
 
     fn attach_reader(&mut self, prefetch: u16) {
-        self.queue().attach_reader(READER, 0, prefetch, &mut Vec::new());
+        self.queue().attach_reader(READER, 0, prefetch, DEFAULT_GROUP, &mut Vec::new()).unwrap();
     }
 
     fn claim(&mut self) -> crate::ring::claim::Attempt {

@@ -5,9 +5,9 @@ use crate::ids::{BlockSeq, ClientId, GrantNumber, LeaseToken, TableId};
 use crate::replay::settings::Real;
 use crate::spec::{DType, MAX_NAME, TableKind, TableSpec};
 use crate::wire::message::{
-    Answer, Attachment, ClientRow, EndReason, Grant, Hello, ItemPriority, LeasePlace, LeaseRow, LeaseState,
-    MAX_LIBRARY, MAX_PINS, MAX_PINS_OF_CLIENT, MAX_ROWS, PinReport, PinRow, Refusal, RefusalKind, Refused,
-    SampledItem, Status, Wait, Welcome,
+    Answer, Attachment, ClientRow, EndReason, Grant, GroupFrom, Hello, ItemPriority, LeasePlace, LeaseRow,
+    LeaseState, MAX_LIBRARY, MAX_PINS, MAX_PINS_OF_CLIENT, MAX_ROWS, PinReport, PinRow, Refusal, RefusalKind,
+    Refused, SampledItem, Status, Wait, Welcome,
 };
 
 fn hex(bytes: &[u8]) -> String {
@@ -141,6 +141,27 @@ fn requests_have_these_bytes() {
         (call(Call::DeleteItems { member: MemberId(1), keys: vec![9] }), "030516010109"),
         (call(Call::StateVersion { member: MemberId(1), version: 3 }), "0305170103"),
         (call(Call::ResetTable { name: "t".into() }), "0305180174"),
+        (
+            call(Call::AttachGroupReader {
+                table: "t".into(),
+                group: "g".into(),
+                arrays: None,
+                prefetch: 2,
+                pin: true,
+            }),
+            "03051901740167000201",
+        ),
+        (
+            call(Call::AddGroup {
+                table: "t".into(),
+                group: "g".into(),
+                from: GroupFrom::Newest,
+                max_lag: Some(9),
+            }),
+            "03051a01740167020109",
+        ),
+        (call(Call::RemoveGroup { table: "t".into(), group: "g".into() }), "03051b01740167"),
+        (call(Call::RewindGroup { table: "t".into(), group: "g".into() }), "03051c01740167"),
         (Request::Sample { member: MemberId(1), number: 2, count: 3 }, "07010203"),
         (Request::CutSample { member: MemberId(1), number: 2 }, "080102"),
         (Request::ReturnSamples { member: MemberId(1), numbers: vec![2] }, "09010102"),

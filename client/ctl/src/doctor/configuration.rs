@@ -147,7 +147,7 @@ fn tables(config: &Config, actor: &Process, machine: &Machine) -> Vec<Check> {
     let mut checks = Vec::new();
     let (mut total, mut locked) = (0_u64, 0_u64);
     for table in &config.tables {
-        let Valued { value: Declared { spec, access }, .. } = table;
+        let Valued { value: Declared { spec, access, .. }, .. } = table;
         let name = |what: &str| format!("{}: {what}", spec.name);
         let size = huge_page.filter(|_| spec.huge_pages != HugePages::Off);
         let needs = match Store::needs(spec, size) {

@@ -14,7 +14,7 @@ use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
 pub(crate) use printable::printable;
 pub(crate) use quantity::bytes;
 
-use crate::commands::Answer;
+use crate::commands::{Answer, GroupChange};
 
 /// An answer, with its last line feed.
 pub fn answer(answer: &Answer) -> String {
@@ -31,6 +31,14 @@ pub fn answer(answer: &Answer) -> String {
             format!("table {name} was there already, with an equal spec")
         }
         Answer::Dropped { name } => format!("table {name} was dropped"),
+        Answer::Groups(details) => table::groups(details),
+        Answer::GroupChanged { table, group, what } => match what {
+            GroupChange::Added => format!("table {table} is read by group {group}, too"),
+            GroupChange::Removed => format!("table {table} is read by group {group} no more"),
+            GroupChange::Rewound { batches } => {
+                format!("group {group} reads {batches} batches of table {table} again")
+            }
+        },
         Answer::Reset { name } => format!("all items of table {name} were removed"),
         Answer::Access(details) => table::access(details),
         Answer::Clients(rows) if rows.is_empty() => "no client is connected".into(),

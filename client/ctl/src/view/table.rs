@@ -111,6 +111,10 @@ pub(super) fn show(details: &TableDetails) -> String {
     lines.push(String::new());
     lines.push(grid(&["ARRAY", "DTYPE", "SHAPE", "#A SAMPLE"], arrays));
     lines.push(String::new());
+    if details.groups.len() > 1 {
+        lines.push(groups(details));
+        lines.push(String::new());
+    }
     lines.push(members(spec.kind, &details.members));
     lines.join("\n")
 }
@@ -120,6 +124,17 @@ pub(super) fn access(details: &TableDetails) -> String {
     let owner = format!("table {} is of uid {}, who may do everything with it", row.name, row.uid);
     let rules = access.0.iter().map(|rule| format!("  {rule}"));
     std::iter::once(owner).chain(rules).collect::<Vec<_>>().join("\n")
+}
+
+/// The groups that read it.
+pub(super) fn groups(details: &TableDetails) -> String {
+    let cells = details.groups.iter().map(|group| {
+        let max_lag = group.max_lag.map_or_else(|| "-".to_owned(), |lag| lag.to_string());
+        let numbers = [group.readers.to_string(), group.batches.to_string(), group.lag.to_string(), max_lag];
+        let name = std::iter::once(printable(&group.name));
+        name.chain(numbers).chain([group.skipped.to_string()]).collect()
+    });
+    grid(&["GROUP", "#READERS", "#BATCHES", "#LAG", "#MAX LAG", "#SKIPPED"], cells)
 }
 
 /// How it chooses, and what has come of it.
@@ -258,6 +273,7 @@ rollouts  queue    256         8  56.0 KiB        1        0        300        2
             limit: 2304,
             batches_delivered: 1,
             newest: 0,
+            groups: vec![],
             replay: None,
             blocks: BlockCounts { free: 0, filling: 8, complete: 0, granted: 0 },
             holes_offered: 1,

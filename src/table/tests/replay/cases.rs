@@ -65,11 +65,7 @@ fn requests_are_bounded_as_samples_are() {
     let refused = bench.act(|replay, actions| replay.sample(key, next, 1, actions));
     assert_eq!(refused, Err(Violation::TooManyRequests { reader: key, most: MAX_REQUESTS }));
     bench.cut(0);
-    assert_eq!(
-        bench.act(|replay, actions| replay.sample(key, next - 1, 1, actions)).is_err(),
-        true,
-        "it ascends"
-    );
+    assert!(bench.act(|replay, actions| replay.sample(key, next - 1, 1, actions)).is_err(), "it ascends");
     bench.ask(0, 1);
     let asked = MAX_OUTSTANDING as u32;
     let refused = bench.act(|replay, actions| replay.sample(key, next + 1, asked, actions));
@@ -105,7 +101,7 @@ fn one_turn_takes_in_no_more_than_its_part() {
     }
     bench.tick();
     let inserted = bench.replay().index().inserted();
-    assert!(inserted >= 64 && inserted < 64 * 512, "{inserted}");
+    assert!((64..64 * 512).contains(&inserted), "{inserted}");
     assert!(bench.replay().is_unsettled(), "the rest is the next turn's");
     for _ in 0..512 {
         bench.tick();

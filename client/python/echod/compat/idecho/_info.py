@@ -45,9 +45,16 @@ class Counter:
         self._said = table.info()
         self._submitted = 0
         self._lock = threading.Lock()
+        # Of its own, since the other one is held while the daemon is asked.
+        self._sampling = threading.Lock()
         self.sampled = 0
         # That of `submit`, which is no client.
         self.submitter: Writer | None = None
+
+    def add_sampled(self, n: int) -> None:
+        """Counts a batch, while other threads may count theirs."""
+        with self._sampling:
+            self.sampled += n
 
     def count(self) -> Counts:
         with self._lock:

@@ -161,7 +161,7 @@ class Server:
         batch = self._wait()
         if batch is None:
             return None
-        self._counter.sampled += len(batch)
+        self._counter.add_sampled(len(batch))
         return Sample(data(batch), SampleInfo(self._counter))
 
     def _wait(self) -> Batch | None:

@@ -10,6 +10,7 @@ use echo::replay::limiter::Totals;
 use echo::replay::settings::Real;
 use echo::ring::newest::ValueWord;
 use echo::ring::ready::{BlockState, ReadyWord};
+use echo::spec::TableSpec;
 use echo::sync::Ordering;
 use echo::table::group::{Group, GroupId};
 use echo::table::intake::Intake;
@@ -29,8 +30,18 @@ use crate::client::Client;
 use crate::supervisor::Supervisor;
 use crate::table::Table;
 
+/// Samples in a batch, and how much a table holds, as whoever declared it said. Samples of a replay table lie in blocks of the
+/// table's own choice.
+pub(crate) fn size(spec: &TableSpec) -> (u32, u32) {
+    match &spec.replay {
+        Some(settings) => (settings.batch_size, settings.max_size),
+        None => (spec.batch_size, spec.capacity),
+    }
+}
+
 fn row(id: TableId, table: &Table) -> TableRow {
     let (spec, machine) = (table.store.spec(), table.store.machine());
+    let (batch_size, capacity) = size(spec);
     let intake = machine.intake();
     let state = match (intake.poison(), intake.end_reason()) {
         (Some(poison), _) => format!("poisoned: {poison}"),
@@ -43,8 +54,8 @@ fn row(id: TableId, table: &Table) -> TableRow {
         kind: spec.kind,
         state,
         uid: table.uid,
-        batch_size: spec.batch_size,
-        capacity: spec.capacity,
+        batch_size,
+        capacity,
         sample_bytes: spec.sample_bytes(),
         committed_bytes: table.store.committed_bytes(),
         writers: intake.writers().len() as u32,

@@ -352,6 +352,10 @@ impl Replay {
             return Err(Violation::SampleNumber { reader: key, number, last: reader.last_number });
         }
         reader.last_number = number;
+        if self.intake.phase != Phase::Open {
+            // It was told of the end, which is the answer.
+            return Ok(());
+        }
         reader.outstanding += u64::from(count);
         reader.requests += 1;
         self.waiting.push_back(Asked { reader: key, number, count, picks: Vec::new() });
@@ -568,6 +572,11 @@ impl Replay {
     /// Lets go of the private record, as a daemon that ends does.
     pub fn into_ledger(self) -> Ledger {
         self.intake.into_ledger()
+    }
+
+    /// Lets go of the private record and of the items, for the next who opens them.
+    pub fn into_parts(self) -> (Ledger, Words) {
+        (self.intake.into_ledger(), self.index.into_words())
     }
 }
 

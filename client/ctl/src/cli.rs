@@ -29,6 +29,7 @@ are chosen, read and put back, until they are removed.";
 pub const EXAMPLES: &str = "  echoctl status
   echoctl table create rollouts --batch-size 256 --capacity 8 --array obs:float32:4 --array reward:float32
   echoctl table create policy --kind latest --array weights:float32:1000000
+  echoctl table create replay --kind replay --max-size 1000000 --sampler prioritized:0.6 --array obs:uint8:84x84
   echoctl why rollouts
   echoctl watch --interval 5s
   echoctl doctor --config /etc/echo/echod.toml
@@ -435,6 +436,8 @@ fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
 
 #[cfg(test)]
 mod tests {
+    use echo_client::replay::{Admission, RateLimiter, Real, ReplaySpec, Selector, Staleness};
+
     use super::*;
 
     #[test]
@@ -482,5 +485,57 @@ mod tests {
         };
         let spec = create.spec().unwrap();
         assert_eq!((spec.batch_size, spec.capacity), (1, VALUES));
+    }
+
+    #[test]
+    fn a_replay_table_has_options_of_its_own() {
+        let cli = |more: &[&str]| {
+            let line = ["echoctl", "table", "create", "t", "--array=r:bool"];
+            Cli::of(line.iter().chain(more).map(OsString::from))
+        };
+        let spec = |more: &[&str]| {
+            let more = [&["--kind=replay", "--max-size=100"], more].concat();
+            let Command::Table(Table::Create(create)) = cli(&more).unwrap().command else {
+                panic!("it makes a table")
+            };
+            create.spec().unwrap().replay.unwrap()
+        };
+        assert_eq!(spec(&[]), ReplaySpec::new(100, 256));
+        let said = spec(&[
+            "--batch-size=32",
+            "--sampler=prioritized:0.6",
+            "--remover=lifo",
+            "--max-times-sampled=3",
+            "--rate-limiter=min-size:10",
+            "--max-staleness=4",
+            "--staleness-decay=0.9",
+            "--samples-per-version=32",
+            "--max-running=64",
+        ]);
+        let admission = Some(Admission { samples_per_version: 32, max_running: 64 });
+        let expected = ReplaySpec {
+            sampler: Selector::Prioritized { exponent: Real(0.6) },
+            remover: Selector::Lifo,
+            max_times_sampled: 3,
+            limiter: RateLimiter::MinSize(10),
+            staleness: Staleness { max: Some(4), decay: Some(Real(0.9)), admission },
+            ..ReplaySpec::new(100, 32)
+        };
+        assert_eq!(said, expected);
+
+        for (more, told) in [
+            (&["--kind=replay"][..], "a replay table needs --max-size"),
+            (&["--kind=replay", "--max-size=9", "--capacity=2"], "--capacity"),
+            (&["--kind=replay", "--max-size=9", "--max-capacity=2"], "--max-capacity"),
+            (&["--kind=replay", "--max-size=9", "--sampler=random"], "\"random\" is no selector"),
+            (&["--kind=replay", "--max-size=9", "--rate-limiter=queue"], "\"queue\" is no rate limiter"),
+            (&["--kind=replay", "--max-size=9", "--samples-per-version=2"], "--max-running"),
+            (&["--kind=replay", "--max-size=9", "--max-running=2"], "--samples-per-version"),
+            (&["--kind=latest", "--max-staleness=2"], "--max-staleness"),
+            (&["--batch-size=1", "--capacity=2", "--sampler=fifo"], "--sampler"),
+        ] {
+            let error = cli(more).unwrap_err().to_string();
+            assert!(error.contains(told), "{more:?}: {error}");
+        }
     }
 }

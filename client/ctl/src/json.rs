@@ -290,6 +290,8 @@ fn wait(wait: &Wait) -> Value {
 }
 
 fn lease(row: &LeaseRow) -> Value {
+    // Samples that were chosen are no batch of the table's, and in no one block.
+    let is_batch = row.kind != TableKind::Replay;
     json!({
         "table": row.table_name,
         "table_id": row.table.0,
@@ -298,9 +300,9 @@ fn lease(row: &LeaseRow) -> Value {
         "pid": row.pid,
         "name": row.name,
         "grant": row.number.0,
-        "batch": row.seq.0,
+        "batch": is_batch.then_some(row.seq.0),
         "version": if row.kind == TableKind::Latest { Value::from(row.seq.0 + 1) } else { Value::Null },
-        "block": row.block,
+        "block": is_batch.then_some(row.block),
         "state": lease_state(row.state),
         "for_ms": row.for_ms,
     })

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use echo_client::message::LeaseState;
-use echo_client::{Client, ConnectOptions, LatestOptions, ReaderOptions};
+use echo_client::{Client, ConnectOptions, LatestOptions, Mark, ReaderOptions, SamplerOptions};
 use serde_json::Value;
 use support::{Daemon, LONG, check_of, eventually, numbers};
 
@@ -132,6 +132,97 @@ fn a_latest_table_is_made_and_says_who_holds_what() {
     assert_eq!((&table["kind"], &table["spec"]["kind"]), (&"latest".into(), &"latest".into()));
     assert_eq!(table["members"][0]["values_published"], 5);
     assert_eq!(table["members"][1]["values_taken"], 4);
+}
+
+#[test]
+fn a_replay_table_is_made_and_reset_and_says_whom_the_limiter_holds_back() {
+    let daemon = Daemon::start();
+    let socket = daemon.socket();
+    let create = "table create r --kind replay --max-size 100 --batch-size 4 --sampler prioritized:0.5 \
+                  --rate-limiter ratio:2:4:4 --array id:uint64 --array check:uint8:8";
+    assert_eq!(answer(&socket, create), "table r was made\n");
+    assert_eq!(json(&socket, create)["created"], false);
+    let (exit, _, err) = echoctl(&socket, &create.replace("--max-size 100 ", ""));
+    assert!(exit == 64 && err.contains("a replay table needs --max-size <NUMBER>"), "{exit} {err}");
+    let (exit, _, err) = echoctl(&socket, &create.replace("ratio:2:4:4", "ratio:2:4:1"));
+    assert!(exit != 0 && err.contains("the error buffer gives the interval [7, 9]"), "{exit} {err}");
+    let list = answer(&socket, "table list");
+    assert!(list.contains("r      replay      4       100 "), "{list}");
+
+    let (mut worker, trainer) =
+        (named(&socket, "worker").attach_replay_writer("r", None).unwrap(), named(&socket, "trainer"));
+    let pid = std::process::id();
+    let options = SamplerOptions { prefetch: 1, threads: 0, ..Default::default() };
+    let sampler = trainer.attach_sampler("r", None, options).unwrap();
+    let mut ids = 0..;
+    let mut append = |n| {
+        for id in ids.by_ref().take(n) {
+            let mark = Mark { priority: Some(1.0), version: Some(1) };
+            worker.append(&[&u64::to_le_bytes(id), &check_of(id)], mark).unwrap();
+        }
+    };
+    let held = std::thread::scope(|scope| {
+        let sampling = scope.spawn(|| sampler.next_batch(LONG).unwrap());
+        eventually("why names the trainer and the inequality", || {
+            let why = answer(&socket, "why r");
+            why.starts_with(&format!("reader trainer (pid {pid}) (for "))
+                && why.contains(
+                    "  waits for  4 samples, of which it has 0: inserts 0 - deletes 0 = 0 is less than min_size 4; \
+                     the writers that are attached are between samples",
+                )
+        });
+        append(4);
+        sampling.join().unwrap()
+    });
+    assert_eq!(held.len(), 4);
+    std::thread::scope(|scope| {
+        scope.spawn(|| append(9));
+        eventually("why names the worker, the inequality and who could take more", || {
+            let why = answer(&socket, "why r");
+            why.starts_with(&format!("writer worker (pid {pid}) (for "))
+                && why.contains(
+                    "  waits for  the limiter, until trainers have taken more: inserts 8 + 1 - deletes 0 = 9 is more than \
+                     min_size 4, and (inserts 8 + 1) * ratio 2 - samples 4 = 14 is more than max_diff 12",
+                )
+                && why.contains(&format!("  held by    trainer (pid {pid}): holds 4 samples (for "))
+        });
+        let shown = answer(&socket, "table show r");
+        for line in [
+            "  kind       replay",
+            "  size       100 items of 16 B",
+            "  items      8 came, 8 are there; 4 samples were taken",
+            "  sampler    prioritized:0.5; removed by fifo",
+            "  limiter    ratio:2:4:4: 8 inserts, 4 samples, 0 deletes; 0 requests wait",
+            "  leases     4 samples with readers, 0 of items that were removed",
+        ] {
+            assert!(shown.contains(&format!("{line}\n")), "{shown}");
+        }
+        let leases = json(&socket, "lease list r");
+        let lease = &leases["leases"][0];
+        assert_eq!(
+            (&lease["name"], &lease["batch"], &lease["block"]),
+            (&"trainer".into(), &Value::Null, &Value::Null)
+        );
+        drop(held);
+        for _ in 0..3 {
+            assert_eq!(sampler.next_batch(LONG).unwrap().len(), 4);
+        }
+    });
+    // Another batch may have been asked for ahead.
+    drop(sampler);
+    eventually("all has come and is given back", || {
+        let replay = &json(&socket, "table show r")["table"]["replay"];
+        (&replay["inserts"], &replay["leased"]) == (&13.into(), &0.into())
+    });
+    assert_eq!(answer(&socket, "table reset r"), "all items of table r were removed\n");
+    let table = &json(&socket, "table show r")["table"];
+    let (replay, spec) = (&table["replay"], &table["spec"]["replay"]);
+    assert_eq!((&replay["size"], &replay["inserts"], &replay["samples"]), (&0.into(), &0.into(), &0.into()));
+    assert_eq!((&spec["sampler"], &spec["rate_limiter"]), (&"prioritized:0.5".into(), &"ratio:2:4:4".into()));
+    assert_eq!((&spec["max_size"], &spec["batch_size"]), (&100.into(), &4.into()));
+    assert_eq!(table["members"][0]["samples_committed"], 13);
+    let (exit, _, err) = echoctl(&socket, "table reset nothing");
+    assert!(exit != 0 && err.contains("nothing"), "{exit} {err}");
 }
 
 #[test]

@@ -6,9 +6,12 @@ use std::path::Path;
 
 use clap::Parser;
 use echo::access::AccessList;
+use echo::replay::settings::{Real, ReplaySpec, Selector};
 use echo::spec::{ArraySpec, DType, HugePages, Pin, TableKind, TableSpec};
 
 use super::*;
+
+mod replay;
 
 const FILE: &str = "/tmp/echod.toml";
 
@@ -323,6 +326,13 @@ shape = [84, 84, 3]
 name = "policy"
 kind = "latest"
 arrays = [{ path = "weights", dtype = "float32", shape = [1000] }]
+
+[[table]]
+name = "replay"
+kind = "replay"
+max_size = 1_000_000
+sampler = "prioritized:0.6"
+arrays = [{ path = "obs", dtype = "float32", shape = [4] }]
 "#;
 
 #[test]
@@ -338,6 +348,11 @@ fn tables_are_declared_with_their_defaults() {
         ..TableSpec::new("replay/1", arrays, 32, 100)
     };
     let policy = TableSpec::latest("policy", vec![ArraySpec::new("weights", DType::F32, [1000])]);
+    let settings = ReplaySpec {
+        sampler: Selector::Prioritized { exponent: Real(0.6) },
+        ..ReplaySpec::new(1_000_000, 256)
+    };
+    let prioritized = TableSpec::replay("replay", vec![ArraySpec::new("obs", DType::F32, [4])], settings);
     let origin = |line| Origin::File(Place { path: FILE.into(), line, within: String::new() });
     let groups = |spec: &TableSpec| match spec.kind {
         TableKind::Queue => vec![DeclaredGroup::default()],
@@ -350,6 +365,7 @@ fn tables_are_declared_with_their_defaults() {
             Valued::new(open(rollouts), origin(2)),
             Valued::new(open(replay), origin(11)),
             Valued::new(open(policy), origin(23)),
+            Valued::new(open(prioritized), origin(28)),
         ]
     );
 }

@@ -20,6 +20,7 @@ use super::{Building, Input, Supervisor};
 use crate::bytes::Bytes;
 use crate::config::DeclaredGroup;
 use crate::table::Table;
+use crate::view;
 
 /// Tables that are being made for one user at a time: each takes as many cores as it has threads.
 const MAKING: usize = 8;
@@ -231,14 +232,15 @@ impl Supervisor {
 impl Building {
     /// What is shown of it in a list.
     pub(crate) fn row(&self) -> TableRow {
+        let (batch_size, capacity) = view::size(&self.spec);
         TableRow {
             name: self.spec.name.clone(),
             table: self.id,
             kind: self.spec.kind,
             state: BEING_MADE.into(),
             uid: self.uid,
-            batch_size: self.spec.batch_size,
-            capacity: self.spec.capacity,
+            batch_size,
+            capacity,
             sample_bytes: self.spec.sample_bytes(),
             // relaxed: for people
             committed_bytes: self.resident.load(Ordering::Relaxed),

@@ -17,6 +17,7 @@ mod input;
 pub mod latest;
 pub mod message;
 mod neighbour;
+pub mod replay;
 pub mod seeds;
 pub mod shared_words;
 mod spoiling;
@@ -26,11 +27,12 @@ mod table;
 pub type Door = (&'static str, fn(&[u8]));
 
 /// Every door.
-pub const DOORS: [Door; 6] = [
+pub const DOORS: [Door; 7] = [
     ("message", message::holds),
     ("ancillary", ancillary::holds),
     ("control_region", shared_words::control_region_holds),
     ("client_page", shared_words::client_page_holds),
     ("latest", latest::holds),
+    ("replay", replay::holds),
     ("configuration", configuration::holds),
 ];

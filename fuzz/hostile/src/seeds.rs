@@ -15,8 +15,8 @@ use echo::wire::message::{
     Request, SampledItem, Status, TableDetails, TableRow, Wait, Welcome,
 };
 
-use crate::latest;
 use crate::shared_words::Step::{self, *};
+use crate::{latest, replay};
 
 /// An input: the door, a name, its bytes.
 pub type Seed = (&'static str, String, Vec<u8>);
@@ -46,6 +46,12 @@ pub fn all() -> Vec<Seed> {
             .iter()
             .flat_map(|(step, numbers)| std::iter::once(*step as u8).chain(numbers.iter().copied()));
         seeds.push(("latest", name.into(), [1, 1].into_iter().chain(steps).collect()));
+    }
+    for (name, settings, steps) in replay_programs() {
+        let steps = steps
+            .iter()
+            .flat_map(|(step, numbers)| std::iter::once(*step as u8).chain(numbers.iter().copied()));
+        seeds.push(("replay", name.into(), settings.into_iter().chain(steps).collect()));
     }
     for (name, text) in CONFIGURATIONS {
         seeds.push(("configuration", name.into(), text.as_bytes().to_vec()));
@@ -557,7 +563,113 @@ fn latest_programs() -> Vec<(&'static str, Vec<LatestWritten>)> {
     ]
 }
 
-const CONFIGURATIONS: [(&str, &str); 9] = [
+/// As [`Written`], of a replay table.
+type ReplayWritten = (replay::Step, &'static [u8]);
+
+/// Settings, and programs as `replay` reads them.
+fn replay_programs() -> Vec<(&'static str, [u8; 7], Vec<ReplayWritten>)> {
+    use replay::Step::*;
+    // Size, sampler, remover, times, which limiter, blocks to spare, holes offered at a time less one.
+    const UNIFORM: [u8; 7] = [0, 2, 0, 0, 4, 2, 1];
+    const BLOCKS: [u8; 7] = [1, 3, 0, 0, 4, 1, 1];
+    const QUEUE: [u8; 7] = [0, 0, 0, 1, 0, 1, 1];
+    const RATIO: [u8; 7] = [0, 4, 2, 2, 1, 1, 1];
+    const ADMITTED: [u8; 7] = [0, 2, 0, 1, 2, 1, 1];
+    const STALE: [u8; 7] = [0, 5, 1, 0, 3, 1, 1];
+    let lap: [ReplayWritten; 4] =
+        [(Claim, &[0, 0]), (Commit, &[0, 2, 0, 1]), (NeedSpace, &[0]), (Sample, &[0, 1])];
+    let started = |more: &[ReplayWritten]| {
+        let mut steps: Vec<ReplayWritten> = vec![(AttachWorker, &[]), (AttachReader, &[])];
+        steps.extend_from_slice(&lap.repeat(3));
+        steps.extend_from_slice(more);
+        steps
+    };
+    let read: [ReplayWritten; 2] = [(GiveBack, &[0, 1]), (Show, &[])];
+    let mut programs: Vec<(&'static str, [u8; 7], Vec<ReplayWritten>)> = Vec::new();
+    for (name, settings) in [
+        ("uniform", UNIFORM),
+        ("blocks-of-several", BLOCKS),
+        ("a-queue", QUEUE),
+        ("a-ratio", RATIO),
+        ("admission", ADMITTED),
+        ("staleness", STALE),
+    ] {
+        let more = [&read[..], &lap.repeat(8), &read, &[(StateVersion, &[1, 2])], &lap.repeat(4)].concat();
+        programs.push((name, settings, started(&more)));
+    }
+    let others: Vec<(&'static str, [u8; 7], Vec<ReplayWritten>)> = vec![
+        ("a-reader-dies", UNIFORM, started(&[&[(KillReader, &[0][..])], &lap.repeat(6)[..]].concat())),
+        (
+            "a-reader-disconnects",
+            UNIFORM,
+            started(&[&[(DisconnectReader, &[0][..])], &lap.repeat(6)[..]].concat()),
+        ),
+        (
+            "a-worker-dies",
+            QUEUE,
+            started(&[
+                (Claim, &[0, 0]),
+                (KillWorker, &[0]),
+                (Tick, &[]),
+                (AttachWorker, &[]),
+                (Claim, &[0, 0]),
+            ]),
+        ),
+        (
+            "a-claim-is-given-up",
+            BLOCKS,
+            started(&[(Claim, &[0, 1]), (GiveUp, &[0]), (Tick, &[]), (Claim, &[0, 0])]),
+        ),
+        (
+            "a-request-is-cut",
+            QUEUE,
+            started(&[(Sample, &[0, 9]), (Cut, &[0, 4]), (Sample, &[0, 9]), (Show, &[])]),
+        ),
+        ("asks-for-anything", UNIFORM, started(&[(Ask, &[0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 32])])),
+        (
+            "priorities-and-keys",
+            BLOCKS,
+            started(&[(Update, &[2, 1, 7, 1, 0, 1, 3, 1, 1]), (Delete, &[2, 1, 0, 1, 9]), (Reset, &[])]),
+        ),
+        (
+            "another-daemon",
+            BLOCKS,
+            started(&[&[(ReplaceDaemon, &[][..])], &lap[..3], &[(ComeBack, &[])], &lap.repeat(4)].concat()),
+        ),
+        ("closed", UNIFORM, started(&[(Close, &[2]), (Sample, &[0, 1]), (GiveBack, &[0, 1]), (Tick, &[])])),
+        ("ended", UNIFORM, started(&[(EndAll, &[1]), (Claim, &[0, 0]), (Tick, &[])])),
+        (
+            "spoilt-marks",
+            UNIFORM,
+            started(&[
+                (Claim, &[0, 0]),
+                (SpoilMark, &[3, 0, 0, 0]),
+                (SpoilMark, &[2, 0, 1, 1, 0]),
+                (Tick, &[]),
+            ]),
+        ),
+        (
+            "spoilt-commits",
+            BLOCKS,
+            started(&[
+                (SpoilControl, &[8, 0, 0, 3, 0]),
+                (Tick, &[]),
+                (SpoilControl, &[8, 0, 0, 3, 3]),
+                (Tick, &[]),
+            ]),
+        ),
+        ("spoilt-cursor", UNIFORM, started(&[(SpoilControl, &[0, 3, 9]), (Sample, &[0, 1]), (Show, &[])])),
+        (
+            "spoilt-records",
+            UNIFORM,
+            started(&[(SpoilRecord, &[0, 0, 5, 1, 3, 1]), (Tick, &[]), (KillWorker, &[0])]),
+        ),
+    ];
+    programs.extend(others);
+    programs
+}
+
+const CONFIGURATIONS: [(&str, &str); 10] = [
     ("empty", ""),
     (
         "every-setting",
@@ -580,6 +692,13 @@ const CONFIGURATIONS: [(&str, &str); 9] = [
     (
         "a-latest-table",
         "[[table]]\nname = \"policy\"\nkind = \"latest\"\narrays = [{path=\"w\",dtype=\"float32\",shape=[3]}]\n",
+    ),
+    (
+        "a-replay-table",
+        "[[table]]\nname = \"replay\"\nkind = \"replay\"\nmax_size = 1000\nbatch_size = 32\nsampler = \"prioritized:0.6\"\n\
+         remover = \"fifo\"\nmax_times_sampled = 0\nrate_limiter = \"min-size:10\"\nmax_staleness = 4\n\
+         staleness_decay = 0.9\nsamples_per_version = 32\nmax_running = 64\n\
+         arrays = [{path=\"x\",dtype=\"float32\",shape=[3]}]\n",
     ),
     ("an-unknown-key", "host_bugdet = 1\n"),
     ("another-type", "max_clients = \"7\"\nhost_budget = 0x10_0000\n"),

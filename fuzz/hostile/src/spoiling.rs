@@ -60,6 +60,16 @@ pub(crate) fn holds(input: &mut Input<'_>, line: HoldLine<'_>) {
     }
 }
 
+/// Writes over what is said of a sample of a replay table.
+pub(crate) fn mark(input: &mut Input<'_>, mark: [&AtomicU64; 2]) {
+    let of = mark[input.below(2) as usize];
+    match input.below(3) {
+        0 => of.store(f64::NEG_INFINITY.to_bits(), Ordering::Release),
+        1 => of.store(u64::MAX - u64::from(input.below(3)), Ordering::Release),
+        _ => word(of, input),
+    }
+}
+
 /// A word that names a value, or nearly.
 fn value(of: &AtomicU64, input: &mut Input<'_>) {
     match input.below(3) {

@@ -7,7 +7,7 @@ use std::path::Path;
 use echo_hostile::{DOORS, Door, seeds};
 
 /// Random inputs of one door: in a build without optimisation, a second or two of them.
-const RANDOM: usize = 500;
+const RANDOM: usize = 20000;
 
 fn committed(door: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../corpus").join(door);
@@ -76,6 +76,11 @@ fn a_spoilt_client_page_harms_its_table_alone() {
 #[test]
 fn a_spoilt_latest_table_harms_itself_alone() {
     holds("latest");
+}
+
+#[test]
+fn a_spoilt_replay_table_harms_itself_alone() {
+    holds("replay");
 }
 
 #[test]

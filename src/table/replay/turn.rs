@@ -299,7 +299,9 @@ impl Replay {
         if cursor < limit {
             return None;
         }
-        if let Some(reason) = self.index.why_not_insert(1) {
+        // What is being written counts before it is there.
+        let running = cursor.saturating_sub(self.index.inserted());
+        if let Some(reason) = self.index.why_not_insert(running.saturating_add(1)) {
             return Some(reason.to_string());
         }
         let (admission, max) = (self.settings.staleness.admission?, self.settings.staleness.max?);

@@ -10,16 +10,24 @@ use crate::json::lease_state;
 
 pub(super) fn list(rows: &[LeaseRow]) -> String {
     let cells = rows.iter().map(|row| {
+        let none = || "-".to_owned();
+        let (number, seq, block) = (row.number.to_string(), row.seq, row.block.to_string());
+        // Samples that were chosen come from all over their table.
+        let [grant, batch, block] = match row.kind {
+            TableKind::Queue => [number, seq.to_string(), block],
+            TableKind::Latest => [none(), format!("v{}", seq.0 + 1), block],
+            TableKind::Replay => [number, none(), none()],
+        };
         vec![
             row.table_name.clone(),
             format!("{}.{}", row.client, row.member),
             row.pid.to_string(),
             printable(&row.name),
-            if row.kind == TableKind::Queue { row.number.to_string() } else { "-".into() },
-            if row.kind == TableKind::Queue { row.seq.to_string() } else { format!("v{}", row.seq.0 + 1) },
-            row.block.to_string(),
+            grant,
+            batch,
+            block,
             lease_state(row.state).to_owned(),
-            row.for_ms.map_or_else(|| "-".into(), age),
+            row.for_ms.map_or_else(none, age),
         ]
     });
     let head = ["TABLE", "#READER", "#PID", "NAME", "#GRANT", "#BATCH", "#BLOCK", "STATE", "#FOR"];
@@ -54,13 +62,20 @@ mod tests {
             number: GrantNumber(0),
             ..row(11, LeaseState::Complete, Some(1000))
         };
+        let chosen = LeaseRow { kind: TableKind::Replay, ..row(12, LeaseState::Complete, Some(1000)) };
         assert_eq!(
-            list(&[row(9, LeaseState::Complete, Some(2000)), row(10, LeaseState::Filling, None), value]),
+            list(&[
+                row(9, LeaseState::Complete, Some(2000)),
+                row(10, LeaseState::Filling, None),
+                value,
+                chosen
+            ]),
             "\
 TABLE     READER  PID  NAME          GRANT  BATCH  BLOCK  STATE      FOR
 rollouts     2.1   77  trainer\\u{a}     10      9      0  complete  2.0s
 rollouts     2.1   77  trainer\\u{a}     11     10      0  filling      -
-rollouts     2.1   77  trainer\\u{a}      -    v12      0  complete  1.0s"
+rollouts     2.1   77  trainer\\u{a}      -    v12      0  complete  1.0s
+rollouts     2.1   77  trainer\\u{a}     13      -      -  complete  1.0s"
         );
     }
 }

@@ -178,7 +178,7 @@ fn replayed(settings: &ReplaySpec, replay: &ReplayDetails) -> Vec<String> {
 
 /// How many samples lagged how far, where some did.
 fn lags(replay: &ReplayDetails) -> String {
-    let last = replay.lags.len() - 1;
+    let last = replay.lags.len().saturating_sub(1);
     let from = |bucket: usize| if bucket == 0 { 0 } else { 1_u64 << (bucket - 1) };
     let lagged = replay.lags.iter().enumerate().filter(|(_, count)| **count > 0);
     let mut told: Vec<String> = lagged
@@ -364,6 +364,56 @@ writer  4242  worker  300 samples       0       -  between samples"
                 "MEMBER   PID  NAME       DONE  HOLDS  PINNED  STATE",
                 "reader  4242  actor  7 values      2       -  holds values",
             ]
+        );
+    }
+
+    #[test]
+    fn a_replay_table_is_shown_with_what_it_removed_and_how_old_its_samples_were() {
+        let mut settings = ReplaySpec::new(1000, 32);
+        settings.max_times_sampled = 8;
+        settings.staleness.max = Some(4);
+        let mut counted = ReplayDetails {
+            size: 90,
+            lingering: 2,
+            leased: 64,
+            inserts: 100,
+            samples: 200,
+            deletes: 10,
+            evicted: 1,
+            exhausted: 2,
+            deleted: 3,
+            stale: 4,
+            refused: 5,
+            skipped: 6,
+            version: Some(13),
+            lags: vec![1, 20, 0, 300, 0, 6],
+            unversioned: 7,
+            waiting: 1,
+            bytes_per_item: Real(100.4),
+        };
+        let lines = replayed(&settings, &counted);
+        assert_eq!(
+            lines,
+            [
+                "  sampler    uniform, each at most 8 times; removed by fifo",
+                "  limiter    min-size:1: 100 inserts, 200 samples, 10 deletes; 1 requests wait",
+                "  removed    1 to make room, 2 sampled often enough, 3 by request, 4 stale",
+                "  leases     64 samples with readers, 2 of items that were removed",
+                "  overhead   100 bytes an item",
+                "  refused    5 samples with a priority that is none, 6 priorities of items that were gone",
+                "  staleness  the trainer is at version 13, most lag 4; sampled: 1 by 0, 20 by 1, 300 by 4 to 7, 6 by 16 or \
+                 more, 7 without a version",
+            ]
+        );
+        // What nobody said, or nobody lost, is no line.
+        (counted.refused, counted.skipped, counted.version) = (0, 0, None);
+        assert_eq!(replayed(&settings, &counted), lines[..5]);
+        (counted.version, counted.lags, counted.unversioned) = (Some(1), vec![], 0);
+        settings.staleness.max = None;
+        let last = replayed(&settings, &counted).pop();
+        assert_eq!(
+            last.as_deref(),
+            Some("  staleness  the trainer is at version 1, most lag none; nothing was sampled")
         );
     }
 }

@@ -356,9 +356,8 @@ impl Bench {
         let replay = self.replay.take().unwrap();
         let control = replay.intake().control().clone();
         let geometry = *control.geometry();
-        let items = replay.index().copy_words();
-        let words = replay.into_ledger().into_words();
-        let ledger = Ledger::open(words, geometry, TableKind::Replay).unwrap();
+        let (ledger, items) = replay.into_parts();
+        let ledger = Ledger::open(ledger.into_words(), geometry, TableKind::Replay).unwrap();
         let mut replay = Replay::rebuild(&self.settings, control, ledger, items).unwrap();
         for worker in &self.workers {
             replay.attach_writer(worker.key, worker.page.clone(), 0);

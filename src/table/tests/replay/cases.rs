@@ -5,6 +5,7 @@ use crate::replay::settings::{Admission, ReplaySpec, Selector, Staleness};
 use crate::sync::Ordering;
 use crate::table::action::Violation;
 use crate::table::replay::{MAX_OUTSTANDING, MAX_REQUESTS};
+use crate::wire::message::EndReason;
 
 fn queue(size: u32, batch_size: u32) -> ReplaySpec {
     let (sampler, remover) = (Selector::Fifo, Selector::Fifo);
@@ -280,4 +281,17 @@ fn a_claim_of_a_dead_worker_is_filled_while_the_limiter_holds_the_others_back() 
     assert!(bench.commit(0, None, 0));
     bench.ask(0, 2);
     assert_eq!(got(&mut bench), [2]);
+}
+
+/// Its reader has not heard of the end yet when it asks. Such a request was kept, and asked after, for as long as the reader lived.
+#[test]
+fn a_request_that_crosses_the_end_is_not_kept() {
+    let mut bench = Bench::new(ReplaySpec::new(5, 1), 2);
+    let key = bench.attach_reader();
+    bench.act(|replay, _| replay.close(EndReason::Dropped, &mut Vec::new()));
+    assert_eq!(bench.act(|replay, actions| replay.sample(key, 1, 3, actions)), Ok(()));
+    assert!(bench.replay().waiting().is_empty());
+    let again = bench.act(|replay, actions| replay.sample(key, 1, 3, actions));
+    assert!(matches!(again, Err(Violation::SampleNumber { .. })), "its numbers ascend all the same");
+    assert!(bench.answers().is_empty());
 }

@@ -17,6 +17,8 @@
 //! 8. [`wire`], [`peer`], [`token`]: the conversation, and who is talking.
 
 pub mod access;
+#[cfg(all(test, not(echo_loom)))]
+mod cases;
 #[cfg(not(echo_loom))]
 pub mod host_pinning;
 pub mod ids;

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(200))]
+        #![proptest_config(crate::cases::cases(200))]
 
         #[test]
         fn it_is_a_map(

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(100))]
+        #![proptest_config(crate::cases::cases(100))]
 
         #[test]
         fn it_is_a_set(steps in proptest::collection::vec(0..40_u32, 200)) {

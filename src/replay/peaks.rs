@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(200))]
+        #![proptest_config(crate::cases::cases(200))]
 
         #[test]
         fn the_peak_is_the_largest_of_the_column(

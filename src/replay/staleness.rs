@@ -97,7 +97,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(5_000))]
+        #![proptest_config(crate::cases::cases(5_000))]
 
         #[test]
         fn a_trainer_that_consumes_by_versions_lets_in_by_versions(

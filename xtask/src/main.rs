@@ -20,6 +20,7 @@ usage: cargo xtask CHORE
   pinned  the example with page-locked memory, by a fake CUDA runtime
   python  the Python package, installed into an environment of its own, and its tests
   loom    the ring's code, under every order that memory allows
+  cases   the core's property tests with 100,000 cases each, or so many, and the tests of a thousand million updates
   manual  writes the man pages and completions from the command lines; '--check' compares
   asan    the tests under AddressSanitizer
   fuzz    strangers' bytes, for 10 s each door; 'cargo xtask fuzz --help'
@@ -57,6 +58,12 @@ const LOOM: [Step<'static>; 1] = [Step {
     environment: &[("RUSTFLAGS", "--cfg echo_loom"), ("CARGO_TARGET_DIR", "target/loom")],
 }];
 
+/// The number of cases is in the environment.
+const CASES: [&[&str]; 2] = [
+    &["test", "--release", "--package", "echo", "--lib"],
+    &["test", "--release", "--package", "echo", "--lib", "a_thousand_million", "--", "--ignored"],
+];
+
 /// In a build with optimisation: it is the processes that are to be slow, not what they do.
 const SOAK: [Step<'static>; 1] = [Step {
     arguments: &["test", "--release", "--test", "soak", "--", "--nocapture"],
@@ -85,6 +92,8 @@ fn main() -> ExitCode {
         ("loom", []) => run_all(&[&LOOM]),
         ("pinned", []) => pinned::run(),
         ("python", rest) => python::test(rest),
+        ("cases", []) => cases("100000"),
+        ("cases", [number]) if number.parse::<u32>().is_ok() => cases(number),
         ("soak", []) => run_all(&[&SOAK]),
         ("asan", []) => sanitized::asan(),
         ("fuzz", rest) => sanitized::fuzz(rest),
@@ -100,6 +109,11 @@ fn main() -> ExitCode {
 fn usage() -> ExitCode {
     eprintln!("{USAGE}");
     ExitCode::from(64)
+}
+
+fn cases(number: &str) -> ExitCode {
+    let environment = [("PROPTEST_CASES", number)];
+    run_all(&[&CASES.map(|arguments| Step { arguments, environment: &environment })])
 }
 
 /// Runs steps until one fails.

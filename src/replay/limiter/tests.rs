@@ -98,7 +98,7 @@ fn any_valid_spec() -> impl Strategy<Value = ReplaySpec> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(crate::cases::cases(2_000))]
 
     #[test]
     fn the_conditions_are_those_of_the_definition_and_the_limit_follows_them(

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(200))]
+        #![proptest_config(crate::cases::cases(200))]
 
         #[test]
         fn the_first_is_the_least_of_all(

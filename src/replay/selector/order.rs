@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(200))]
+        #![proptest_config(crate::cases::cases(200))]
 
         #[test]
         fn it_is_a_list(steps in proptest::collection::vec(0..20_u32, 100)) {

@@ -199,7 +199,7 @@ fn any_limiter() -> impl Strategy<Value = RateLimiter> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(crate::cases::cases(2_000))]
 
     #[test]
     fn settings_survive_the_wire_and_text(

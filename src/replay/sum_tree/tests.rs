@@ -104,7 +104,7 @@ fn the_last_fraction_and_the_first_reach_slots_that_weigh_something() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(crate::cases::cases(200))]
 
     /// A hundred steps a case: sums, weights and draws after each are those of a list.
     #[test]

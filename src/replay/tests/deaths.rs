@@ -144,7 +144,7 @@ fn found(spec: &ReplaySpec, mut index: Index, beside: Option<u32>) -> Found {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(crate::cases::cases(400))]
 
     #[test]
     fn a_change_is_made_or_not_made(

@@ -447,7 +447,7 @@ impl Bench {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_500))]
+    #![proptest_config(crate::cases::cases(1_500))]
 
     /// 120,000 steps in all.
     #[test]

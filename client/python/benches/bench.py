@@ -22,6 +22,7 @@ import echo_table
 import hand_made
 import id_echo
 import newest
+import reverb_table
 import sampling
 from workload import ATARI, LARGE, LEAVES_10, TINY
 
@@ -65,8 +66,8 @@ def rows(quick):
     """The rows, and what cannot be measured."""
     few = 4 if quick else 1
     missing = []
-    id_echo_there, cpprb_there = id_echo.version(), cpprb_buffer.version()
-    for name, there in (("id-echo", id_echo_there), ("cpprb", cpprb_there)):
+    id_echo_there, cpprb_there, reverb_there = id_echo.version(), cpprb_buffer.version(), reverb_table.version()
+    for name, there in (("id-echo", id_echo_there), ("cpprb", cpprb_there), ("dm-reverb", reverb_there)):
         if there is None:
             missing.append(f"{name} is not installed")
     rust = shutil.which("cargo") is not None and (REPOSITORY / "xtask").is_dir()
@@ -109,8 +110,12 @@ def rows(quick):
         beside = None
         if cpprb_there is not None:
             beside = f"cpprb {cpprb_there}, in process", lambda: sampling.cpprb(*of), wanted
+        dataset = None
+        if reverb_there is not None:
+            fewer = workload, items, max(20, n // 20), kind == "prioritized"
+            dataset = f"dm-reverb {reverb_there}, in process", lambda: reverb_table.sample(*fewer), None
         by_hand = "numpy's gather", lambda: sampling.gather(*of[:3]), None
-        return Row(f"sample/{kind}/{workload.name}", "samples/s", lambda: sampling.echo(*of), peers(beside, by_hand))
+        return Row(f"sample/{kind}/{workload.name}", "samples/s", lambda: sampling.echo(*of), peers(beside, dataset, by_hand))
 
     tiny, atari, large = 1 << 20, 1 << 16, 1 << 12
     yield append(

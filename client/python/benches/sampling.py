@@ -28,11 +28,11 @@ def _pieces(workload, items):
         yield n, {name: leaf[:n] for name, leaf in made.items()}
 
 
-def _priorities(n):
+def priorities(n):
     return np.random.default_rng(1).random(n) + 0.01
 
 
-def _rate(draw, batch, n):
+def rate(draw, batch, n):
     """Samples a second, once everything is warm."""
     for _ in range(20):
         draw()
@@ -44,7 +44,7 @@ def _rate(draw, batch, n):
 
 def _sample(cue, table, n, prioritized):
     reader = table.reader(prefetch=AHEAD)
-    errors = _priorities(reader.batch_size)
+    errors = priorities(reader.batch_size)
 
     def draw():
         batch = reader.next()
@@ -54,7 +54,7 @@ def _sample(cue, table, n, prioritized):
             reader.update_priorities(batch.info.keys, errors)
 
     cue.ready()
-    return _rate(draw, reader.batch_size, n)
+    return rate(draw, reader.batch_size, n)
 
 
 def echo(workload, items, n, prioritized):
@@ -67,7 +67,7 @@ def echo(workload, items, n, prioritized):
     try:
         writer = table.writer()
         for many, piece in _pieces(workload, items):
-            writer.append_many(piece, _priorities(many))
+            writer.append_many(piece, priorities(many))
         return _alone(_sample, table, n, prioritized)
     finally:
         table.drop()
@@ -80,12 +80,12 @@ def _sample_cpprb(cue, workload, items, n, prioritized):
     if prioritized:
         buffer = cpprb.PrioritizedReplayBuffer(items, leaves, alpha=ALPHA)
         for many, piece in _pieces(workload, items):
-            buffer.add(**piece, priorities=_priorities(many))
+            buffer.add(**piece, priorities=priorities(many))
     else:
         buffer = cpprb.ReplayBuffer(items, leaves)
         for _, piece in _pieces(workload, items):
             buffer.add(**piece)
-    errors, names = _priorities(workload.batch), [leaf for leaf, _, _ in workload.leaves]
+    errors, names = priorities(workload.batch), [leaf for leaf, _, _ in workload.leaves]
 
     def draw():
         batch = buffer.sample(workload.batch, BETA) if prioritized else buffer.sample(workload.batch)
@@ -94,7 +94,7 @@ def _sample_cpprb(cue, workload, items, n, prioritized):
             buffer.update_priorities(batch["indexes"], errors)
 
     cue.ready()
-    return _rate(draw, workload.batch, n)
+    return rate(draw, workload.batch, n)
 
 
 def cpprb(workload, items, n, prioritized):
@@ -119,7 +119,7 @@ def _gather(cue, workload, items, n):
         look(into)
 
     cue.ready()
-    return _rate(draw, workload.batch, n)
+    return rate(draw, workload.batch, n)
 
 
 def gather(workload, items, n):

@@ -1,7 +1,7 @@
 """DeepMind Reverb: a table of single steps, in the process that samples it, which is the fastest that it has.
 
-A server and a dataset in one process share the table without gRPC. The buffer is a tenth as large as the others' for the small
-sample: its items are written one by one, and a million of them would take longer than all the rest of the benchmark.
+A server and a dataset in one process share the table without gRPC. The buffer is smaller than the others': its items are
+written one by one, and as many would take longer than all the rest of the benchmark.
 """
 
 import os
@@ -10,6 +10,7 @@ from stage import Part
 from workload import look
 
 MOST = 100_000
+MOST_BYTES = 256 << 20
 ALPHA = 0.6
 AHEAD = 4
 
@@ -43,7 +44,7 @@ def _sample(cue, workload, items, n, prioritized):
     import sampling
     import tensorflow as tf
 
-    items = min(items, MOST)
+    items = min(items, MOST, MOST_BYTES // workload.sample_bytes)
     signature = {name: tf.TensorSpec(shape, dtype) for name, dtype, shape in workload.leaves}
     sampler = reverb.selectors.Prioritized(ALPHA) if prioritized else reverb.selectors.Uniform()
     table = reverb.Table(

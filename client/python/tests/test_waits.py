@@ -171,7 +171,7 @@ def test_a_call_ends_when_the_daemon_is_killed(stage, until, wait):
     until(lambda: sleeps_in(waiting.thread, act.__code__), "it does not wait")
     on.kill()
     error = waiting.ended()
-    assert type(error) is echod.GoneError and error.reason, error
+    assert type(error) is echod.GoneError and error.reason and "echoctl status" in str(error), error
     with pytest.raises(echod.ConnectError if wait == "connect" else echod.GoneError):
         act(on)
 

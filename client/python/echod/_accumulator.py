@@ -209,7 +209,7 @@ class Accumulator:
                     got=type(target).__name__,
                 )
             if target.dtype != leaf.dtype:
-                raise _leaves.other_dtype(leaf.name, leaf.dtype, list(shape), target, False, None, False)
+                raise _leaves.other_dtype(leaf.name, leaf.dtype, list(shape), target, False, None)
             if target.shape != shape:
                 raise _leaves.other_shape(leaf.name, leaf.dtype, list(shape), target, False, None, False)
             targets[place] = target
@@ -326,5 +326,5 @@ class _Item:
     def _array(self, value: Any) -> Any:
         array: Any = value if type(value) is np.ndarray or isinstance(value, np.generic) else _leaves.as_array(self.name, value)
         if array.dtype is not self.dtype and array.dtype != self.dtype:
-            raise _leaves.other_dtype(self.name, self.dtype, list(self.given), array, False, None, False)
+            raise _leaves.other_dtype(self.name, self.dtype, list(self.given), array, False, None)
         return array

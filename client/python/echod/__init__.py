@@ -64,13 +64,16 @@ What to know:
 - A rollout whose parts come at different times (each step, each n steps, once an episode) is collected in an
   ``Accumulator``, which can write straight into the table.
 - Who used id-echo changes an import: ``echod.compat.idecho``.
+- A queue table ends when every writer that is attached has finished, also for workers that come later: the trainer keeps one of its
+  own, ``keep = table.writer()``, until all have started. ``reader.next(timeout=...)`` ends a wait for workers that have
+  crashed, and ``table.why()`` says who waits for whom.
 - Every wait can be interrupted, has a timeout, and ends when the daemon is gone. For asyncio there are ``append_async``,
   ``append_many_async``, ``claim_async``, ``finish_async``, ``next_async``, ``publish_async`` and ``wait_newer_than_async``.
 - When the daemon is gone, writers may go on for as long as there is room that it had allowed: readers that were granted those
   batches before still read them. Then everything raises ``GoneError``.
 - Views of a claim's arrays must not be written to once it is committed: the room is no longer yours (see ``Claim.commit``).
 - Connections, tables, writers, readers and the like can be pickled to a spawned process, where they attach anew. In a
-  forked one everything raises ``ForkedError``: connect again there, or use multiprocessing's "spawn". The tables' memory is
+  forked one everything raises ``ForkedError``: connect again there, or use ``multiprocessing.get_context("spawn")``. The tables' memory is
   not in the child at all, so that one which looks at an array of the parent's, a view of a batch or of a claim, is ended by a
   SIGSEGV: hand it copies (``batch.copy()``).
 

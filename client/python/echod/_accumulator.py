@@ -211,7 +211,7 @@ class Accumulator:
             if target.dtype != leaf.dtype:
                 raise _leaves.other_dtype(leaf.name, leaf.dtype, list(shape), target, False, None)
             if target.shape != shape:
-                raise _leaves.other_shape(leaf.name, leaf.dtype, list(shape), target, False, None)
+                raise _leaves.other_shape(leaf.name, leaf.dtype, list(shape), target, False, None, False)
             targets[place] = target
         return targets
 
@@ -310,7 +310,7 @@ class _Item:
             return self.checked(plain.__new__(plain, value))
         array = self._array(value)
         if array.shape != self.given:
-            raise _leaves.other_shape(self.name, self.dtype, list(self.given), array, False, None)
+            raise _leaves.other_shape(self.name, self.dtype, list(self.given), array, False, None, False)
         return array
 
     def checked_many(self, value: Any, count: int | None) -> Any:
@@ -321,7 +321,7 @@ class _Item:
             return array
         n: Any = "n" if count is None else count
         wanted = [*self.given[:axis], n, *self.given[axis:]]
-        raise _leaves.other_shape(self.name, self.dtype, wanted, array, False, None)
+        raise _leaves.other_shape(self.name, self.dtype, wanted, array, False, None, False)
 
     def _array(self, value: Any) -> Any:
         array: Any = value if type(value) is np.ndarray or isinstance(value, np.generic) else _leaves.as_array(self.name, value)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence
 import optree
 
 from . import _native, _progress, _reprs, _tree
-from ._errors import InvalidSpecError, WrongKindError
+from ._errors import GoneError, InvalidSpecError, NoSuchTableError, WrongKindError
 from ._latest import LatestReader
 from ._publisher import Publisher
 from ._reader import Reader
@@ -32,20 +32,45 @@ def connect(path: str | os.PathLike[str] | None = None, *, name: str | None = No
 
 
 class Connection:
-    """A connection to the daemon: makes tables and finds them. Threads may share it."""
+    """A connection to the daemon: makes tables and finds them. Threads may share it. A context manager: leaving the block
+    closes it.
+
+    Pickled to a worker process it connects anew there, once in a process, and is called by the process's name as well.
+    """
 
     def __init__(
         self, path: str | os.PathLike[str] | None = None, *, name: str | None = None, timeout: float = 30.0
     ) -> None:
         if name is None:
             name = os.path.basename(sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c") else sys.executable)
-        self._client = _native.Client(None if path is None else os.fspath(path), name, timeout)
+        self._open: _native.Client | None = _native.Client(None if path is None else os.fspath(path), name, timeout)
+        self._path = os.fspath(self._open.socket)
         self._name, self._timeout = name, timeout
+
+    @property
+    def _client(self) -> _native.Client:
+        if self._open is None:
+            raise GoneError("this connection was closed: connect again", reason="this connection was closed")
+        return self._open
 
     @property
     def path(self) -> str:
         """The daemon's socket."""
-        return os.fspath(self._client.socket)
+        return self._path
+
+    def close(self) -> None:
+        """Closes it: whatever asks the daemon by it, or attaches to one of its tables, raises `GoneError` from then on.
+        Calling it again does nothing.
+
+        Writers and readers that are attached keep what they need of it until they are gone themselves.
+        """
+        self._open = None
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
 
     def create_table(
         self,
@@ -173,7 +198,10 @@ class Connection:
     def table(self, name: str, *, example: Any = None) -> Table:
         """The table of that name: a `ReplayTable`, if it is one. `example` gives its samples their structure, which its
         leaves must have."""
-        shown = self._client.show_table(name)
+        try:
+            shown = self._client.show_table(name)
+        except NoSuchTableError as error:
+            raise NoSuchTableError(f"{error}; {self._there_are()}", kind=error.kind) from None
         leaves = [Leaf(name, dtype, tuple(shape)) for name, dtype, shape in shown["arrays"]]
         treespec = None if example is None else optree.tree_structure(example)
         replay = shown["replay"]
@@ -191,11 +219,20 @@ class Connection:
         """Ends a table for everybody; samples that were not read are lost."""
         self._client.drop_table(name)
 
+    def _there_are(self) -> str:
+        """A few of the tables, for one who asks for another."""
+        names = self.tables()
+        if not names:
+            return "there are no tables yet"
+        return "there are " + ", ".join(map(repr, names[:_SOME])) + (f" and {more} more" if (more := len(names) - _SOME) > 0 else "")
+
     def __reduce__(self) -> Any:
         return _connect_again, (self.path, self._name, self._timeout)
 
     def __repr__(self) -> str:
         state = ""
+        if self._open is None:
+            return f"<echod.Connection to {self.path}: {self._name!r}, closed>"
         if self._client.is_elsewhere:
             state = ", of no use in a forked process"
         elif self._client.gone is not None:
@@ -213,6 +250,9 @@ def _rules(access: Sequence[str]) -> list[str]:
     return list(access)
 
 
+# Tables that are named to one who asks for another.
+_SOME = 5
+
 # One for each socket and name in a process, so that ten tables that are pickled to it make one connection.
 _again: dict[tuple[int, str, str, float], Connection] = {}
 
@@ -220,9 +260,17 @@ _again: dict[tuple[int, str, str, float], Connection] = {}
 def _connect_again(path: str, name: str, timeout: float) -> Connection:
     key = (os.getpid(), path, name, timeout)
     known = _again.get(key)
-    if known is None or known._client.is_elsewhere or not known._client.is_alive:
-        known = _again[key] = Connection(path, name=name, timeout=timeout)
+    client = None if known is None else known._open
+    if known is None or client is None or client.is_elsewhere or not client.is_alive:
+        known = _again[key] = Connection(path, name=_name_here(name), timeout=timeout)
     return known
+
+
+def _name_here(name: str) -> str:
+    """That of a connection which was pickled to this process: what multiprocessing calls the process tells workers apart."""
+    process = sys.modules.get("multiprocessing.process")
+    here = "MainProcess" if process is None else process.current_process().name
+    return name if here == "MainProcess" or name.endswith(f" {here}") else f"{name} {here}"
 
 
 def _class_of(kind: str) -> type[Table]:
@@ -277,7 +325,13 @@ class Table:
         self._structure = None if treespec is None else _tree.structure(treespec, names)
 
     def writer(self, *, timeout: float | None = None) -> Writer:
-        """The right to write samples. A call waits for room for `timeout` seconds, by default the connection's."""
+        """The right to write samples. A call waits for room for `timeout` seconds, by default the connection's.
+
+        A table ends when every writer that is attached has finished. A worker that comes later is refused then, so the
+        trainer keeps a writer of its own, `keep = table.writer()`, until all have started, and then calls `keep.finish()`.
+        One that has crashed, or was killed, counts no more: while `keep` is there the table does not end by that, and
+        `reader.next(timeout=...)` says by a `TimeoutError` that nothing comes; `table.why()` says more.
+        """
         self._must_be("queue", "writer()")
         return Writer(self, timeout)
 

@@ -40,7 +40,7 @@ class VersionError(Error):
 
 
 class GoneError(Error, ConnectionError):
-    """The daemon is gone. `reason` says how."""
+    """The daemon is gone, or the connection was closed. `reason` says how."""
 
     reason: str
 
@@ -75,7 +75,7 @@ class NotPermittedError(RefusedError, PermissionError):
 
 
 class TimeoutError(Error, builtins.TimeoutError):  # noqa: A001
-    """It took longer than `after` seconds. `what` says what was waited for."""
+    """It took longer than `after` seconds. `what` says what was waited for; the message has the table, and what to do."""
 
     what: str
     after: float
@@ -95,7 +95,8 @@ class CancelledError(Error):
 
 
 class ForkedError(Error):
-    """This process was forked from the one that connected: connect again here, or start processes by "spawn".
+    """This process was forked from the one that connected: connect again here, or start processes by "spawn":
+    `multiprocessing.get_context("spawn").Process(...)`.
 
     Only calls can say so. The tables' memory is not in this process, and looking at an array of the parent's (a view of a
     batch or of a claim) ends it by a SIGSEGV.
@@ -117,7 +118,7 @@ class WrongKindError(Error, TypeError):
 
 
 class FinishedError(Error):
-    """This writer or publisher has finished."""
+    """This writer or publisher has finished: attach another, for as long as the table has not ended."""
 
 
 class ClaimError(Error):
@@ -198,7 +199,7 @@ class ReleasedError(Error):
 
 
 class ViewsAliveError(Error):
-    """A batch or value cannot be released while arrays over it are alive: of `views` looks at its data."""
+    """A batch or value cannot be released while arrays over it are alive: of `views` looks at its data. `copy()` is yours."""
 
     views: int
 

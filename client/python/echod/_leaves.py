@@ -78,7 +78,7 @@ def _of_other_type(leaf: str, value: Any, why: str) -> _errors.LeafDTypeError:
 
 
 def other_dtype(
-    leaf: str, expected: np.dtype[Any], dims: list[int], got: np.ndarray[Any, Any], many: bool, samples: int | None
+    leaf: str, expected: np.dtype[Any], dims: list[int], got: np.ndarray[Any, Any], many: bool, samples: object
 ) -> Exception:
     """An array of another dtype."""
     hint = f"convert it yourself, such as by .astype({expected.name!r})"
@@ -95,16 +95,29 @@ def other_dtype(
 
 
 def other_shape(
-    leaf: str, expected: np.dtype[Any], dims: list[int], got: np.ndarray[Any, Any], many: bool, samples: int | None
+    leaf: str,
+    expected: np.dtype[Any],
+    dims: list[int],
+    got: np.ndarray[Any, Any],
+    many: bool,
+    several: tuple[int, str] | None,
+    appended: bool = True,
 ) -> Exception:
-    """An array of another shape."""
+    """An array of another shape: of one sample, or of as many as `several` says of another leaf, if that is known."""
     del expected
     wanted: tuple[Any, ...] = tuple(dims)
+    hint = ""
     if many:
-        wanted = ("n" if samples is None else samples, *wanted)
+        wanted = ("n" if several is None else several[0], *wanted)
+        if got.shape == tuple(dims):
+            hint = ": append_many() wants an axis more, which comes first and counts the samples; append() writes one"
+        elif several is not None and got.shape[1:] == tuple(dims):
+            hint = f": there are {several[0]} samples in leaf {several[1]!r} and {got.shape[0]} in this one, which must be as many"
+    elif appended and got.shape[1:] == tuple(dims):
+        hint = ": append_many() writes several samples, append() one"
     shown = "(" + ", ".join(map(str, wanted)) + ("," if len(wanted) == 1 else "") + ")"
     return _errors.LeafShapeError(
-        f"leaf {leaf!r} has shape {shown}, and {got.shape} was given", leaf=leaf, expected=wanted, got=got.shape
+        f"leaf {leaf!r} has shape {shown}, and {got.shape} was given{hint}", leaf=leaf, expected=wanted, got=got.shape
     )
 
 
@@ -122,9 +135,12 @@ def other_number(leaf: str, expected: np.dtype[Any], got: Any) -> Exception:
         return _errors.LeafValueError(
             f"leaf {leaf!r} holds {expected.name}, into which {got!r} does not fit", leaf=leaf, expected=expected.name
         )
+    hint = "numbers are not converted to another kind"
+    if type(got) is int and _is_of_kind(0.0, expected) and abs(got) < 1 << 53:
+        of_dtype = f"np.{expected.name}" if expected.name not in _SMALL else expected.name
+        hint += f"; write {float(got)!r} or {of_dtype}({got!r})"
     return _errors.LeafDTypeError(
-        f"leaf {leaf!r} holds {expected.name}, and the {type(got).__name__} {got!r} was given: numbers are not converted "
-        "to another kind",
+        f"leaf {leaf!r} holds {expected.name}, and the {type(got).__name__} {got!r} was given: {hint}",
         leaf=leaf,
         expected=expected.name,
         got=type(got).__name__,

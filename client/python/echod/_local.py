@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import difflib
 import os
 import shutil
 import signal
@@ -33,6 +34,15 @@ sys.exit(code)
 """
 
 
+# What `echod --help` has, but for the socket, which is this module's.
+_SETTINGS = frozenset(
+    (
+        "config", "drain_timeout", "hello_timeout", "host_budget", "log", "log_format", "max_calls", "max_clients", "max_leases",
+        "max_pending", "max_tables", "prefault_threads", "uid_budget",
+    )
+)  # fmt: skip
+
+
 def local(*, timeout: float = 10.0, **config: Any) -> Local:
     """Starts a private daemon, which ends with this process, whatever ends it.
 
@@ -46,6 +56,11 @@ class Local:
     """A private daemon. `connect()` gives a connection; `create_table` and what is beside it use one that is made once."""
 
     def __init__(self, *, timeout: float = 10.0, **config: Any) -> None:
+        for name in config:
+            if name not in _SETTINGS:
+                near = difflib.get_close_matches(name, _SETTINGS, 1)
+                known = f"did you mean {near[0]!r}?" if near else "there are " + ", ".join(sorted(_SETTINGS))
+                raise TypeError(f"local() has no setting {name!r}: {known}")
         self._directory = tempfile.mkdtemp(prefix="echod-")
         self.path = os.path.join(self._directory, "echod.sock")
         self._connection: Connection | None = None

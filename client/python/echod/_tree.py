@@ -125,7 +125,23 @@ def _list(of: list[str]) -> str:
 
 def learn(of: Sequence[str], sample: Any) -> Structure:
     """The structure of a sample whose leaves are called `of`, in whatever tree."""
-    return structure(optree.tree_structure(sample), of)
+    try:
+        return structure(optree.tree_structure(sample), of)
+    except _errors.StructureError as error:
+        if not _is_list_of_samples(of, sample):
+            raise
+        raise _errors.StructureError(
+            f"a {type(sample).__name__} of {len(sample)} samples was given: append each, or stack them for append_many(), as in "
+            "optree.tree_map(lambda *leaves: np.stack(leaves), *samples)",
+            missing=error.missing,
+            extra=error.extra,
+        ) from None
+
+
+def _is_list_of_samples(of: Sequence[str], given: Any) -> bool:
+    if type(given) not in (list, tuple) or not given:
+        return False
+    return sorted(names(optree.tree_structure(given[0]))) == sorted(of)
 
 
 def derived(of: Sequence[str]) -> Structure:

@@ -10,8 +10,10 @@ changes one byte of one frame on its way, which must be found.
 """
 
 import argparse
+import contextlib
 import multiprocessing
 import os
+import signal
 import sys
 import time
 
@@ -51,6 +53,12 @@ class Pong:
 
 
 def work(table, number, frames, corrupt):
+    # One who is interrupted drops the table, perhaps before this has begun.
+    with contextlib.suppress(echod.ClosedError, echod.GoneError, echod.NoSuchTableError):
+        play(table, number, frames, corrupt)
+
+
+def play(table, number, frames, corrupt):
     pong, rng = Pong(number), np.random.default_rng(number)
     own = np.zeros(SCREEN, np.uint8)
     with table.writer() as writer:
@@ -111,6 +119,13 @@ def main():
             ingest(daemon.connect(), options)
 
 
+def start(worker):
+    """Ctrl-C is for the trainer, which drops the tables: a process that is started while it is ignored ignores it."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    worker.start()
+    signal.signal(signal.SIGINT, before)
+
+
 def ingest(connection, options):
     table = connection.create_table(f"pong-{os.getpid()}", example=FRAME, batch_size=64, capacity=8)
     keep = table.writer()  # so that the table does not end with the first worker
@@ -121,12 +136,13 @@ def ingest(connection, options):
     ]
     try:
         for worker in workers:
-            worker.start()
+            start(worker)
         read(table, keep, workers, options)
     finally:
         table.drop()
         for worker in workers:
-            worker.join(30)
+            if worker.pid is not None:
+                worker.join(30)
 
 
 def read(table, keep, workers, options):
@@ -157,4 +173,7 @@ def read(table, keep, workers, options):
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

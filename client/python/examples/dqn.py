@@ -15,6 +15,7 @@ import argparse
 import multiprocessing
 import os
 import random
+import signal
 import sys
 import time
 
@@ -168,6 +169,13 @@ def evaluate(policy, episodes, seed):
     return total / episodes
 
 
+def start(worker):
+    """Ctrl-C is for the trainer, which drops the tables: a process that is started while it is ignored ignores it."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    worker.start()
+    signal.signal(signal.SIGINT, before)
+
+
 class Crew:
     """The worker processes."""
 
@@ -182,7 +190,7 @@ class Crew:
         worker = self.spawn.Process(
             target=work, args=(self.table, self.weights, self.seed + self.started), daemon=True
         )
-        worker.start()
+        start(worker)
         return worker
 
     def kill_one_now_and_then(self):
@@ -287,4 +295,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -57,8 +57,9 @@ def work(table: echod.Table, seed: int) -> None:
     """A worker: appends points, until the trainer drops the table."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the trainer
     random = np.random.default_rng(seed)
-    # It may be dropped before a late one has begun, and in the middle of what is appended.
-    with contextlib.suppress(echod.ClosedError, echod.NoSuchTableError, echod.PartlyError):
+    # It may be dropped before a late one has begun, and in the middle of what is appended; the daemon goes soon after.
+    ended = echod.ClosedError, echod.GoneError, echod.NoSuchTableError, echod.PartlyError, echod.ConnectError, echod.VersionError
+    with contextlib.suppress(*ended):
         writer = table.writer()
         while True:
             x = random.normal(size=(64, 4)).astype(np.float32)
@@ -71,8 +72,9 @@ def main() -> int:
     daemon = echod.connect(arguments.socket) if arguments.socket else echod.local()  # which ends with this process
     table = daemon.create_table(f"plane-{os.getpid()}", example=SAMPLE, batch_size=BATCH_SIZE, capacity=CAPACITY)
     spawn = multiprocessing.get_context("spawn")
-    for seed in range(arguments.workers):
-        spawn.Process(target=work, args=(table, seed), daemon=True).start()
+    workers = [spawn.Process(target=work, args=(table, seed), daemon=True) for seed in range(arguments.workers)]
+    for worker in workers:
+        worker.start()
 
     loader = torch.utils.data.DataLoader(
         Batches(table),
@@ -92,6 +94,8 @@ def main() -> int:
             print(f"batch {step}: loss {loss.item():.4f}", flush=True)
     del batch, loader  # and with them the views
     table.drop()
+    for worker in workers:
+        worker.join(30)  # before the daemon goes, which they may still ask
 
     error = float((model.weight.detach()[0] - torch.from_numpy(PLANE)).abs().max())
     print(f"{step + 1} batches, loss {loss.item():.6f}; the plane is off by {error:.4f}")

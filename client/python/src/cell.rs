@@ -21,10 +21,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use echo::memory::fork::Birthplace;
-use echo_client::{ClaimAside, Error, Mark, Writer as Inner};
+use echo_client::{ClaimAside, Error, Mark, TableKind, Writer as Inner};
 use pyo3::prelude::*;
 
 use crate::failure;
+use crate::late::Late;
 use crate::waiting::{Patience, SLICE};
 
 const OUT: &str = "taken out until it is dropped";
@@ -36,6 +37,10 @@ const TURN: Duration = Duration::from_millis(1);
 pub(crate) struct WriterCell {
     /// Looked at before the lock: in a child, a thread of the parent's may hold it for ever.
     birthplace: Birthplace,
+    /// What it is called, and what it writes to.
+    noun: &'static str,
+    table: Box<str>,
+    kind: TableKind,
     state: Mutex<WriterState>,
     /// The writer was put back, or its claim has ended, or a call was cancelled.
     free: Condvar,
@@ -109,6 +114,8 @@ struct Ticket {
 /// Why nothing was written, or nothing more.
 pub(crate) enum Stop {
     Failed(Error),
+    /// Its time is over.
+    Late(Box<Late>),
     /// It has finished; it is called so.
     Finished(&'static str),
     /// A claim of it is open in this thread; it is called so.
@@ -125,6 +132,7 @@ impl Stop {
     pub(crate) fn raise(self, py: Python<'_>) -> PyErr {
         match self {
             Self::Failed(error) => failure::of(py, error),
+            Self::Late(late) => late.raise(py),
             Self::Finished(noun) => {
                 let message = format!("this {noun} has finished: attach another");
                 failure::raise(py, "FinishedError", &message, &[])
@@ -139,6 +147,7 @@ impl Stop {
 
 impl WriterCell {
     pub(crate) fn new(writer: Inner, noun: &'static str) -> Self {
+        let (table, kind) = (writer.spec().name.as_str().into(), writer.spec().kind);
         let state = WriterState {
             noun,
             counts: Counts::of(&writer),
@@ -149,7 +158,14 @@ impl WriterCell {
             last_ticket: 0,
             woken: 0,
         };
-        Self { birthplace: Birthplace::here(), state: Mutex::new(state), free: Condvar::new() }
+        Self {
+            birthplace: Birthplace::here(),
+            noun,
+            table,
+            kind,
+            state: Mutex::new(state),
+            free: Condvar::new(),
+        }
     }
 
     pub(crate) fn is_elsewhere(&self) -> bool {
@@ -182,12 +198,36 @@ impl WriterCell {
     /// What a call says whose time is over.
     pub(crate) fn late(&self, patience: Patience) -> Stop {
         let is_claimed = self.lock().is_ok_and(|state| state.is_claimed());
-        let what = if is_claimed {
-            "waiting for a claim of it, which another thread has open,"
-        } else {
-            "waiting for room"
+        let Self { noun, table, kind, .. } = self;
+        let given = patience.given();
+        let late = match (is_claimed, kind) {
+            (true, _) => Late::new(
+                "waiting for a claim that another thread has open",
+                &format!(
+                    "waiting for a claim of this {noun} of table {table:?}, which another thread has open,"
+                ),
+                given,
+                &format!("end it there, or attach a {noun} for each thread"),
+            ),
+            (false, kind) => {
+                let advice = match kind {
+                    TableKind::Queue => {
+                        "no reader gives batches back, or none is attached; table.why() says who holds them, and \
+                         writer(timeout=...) waits longer"
+                    }
+                    TableKind::Latest => {
+                        "readers hold every older value; table.why() says who, create_latest(capacity=...) has room \
+                         for more, and publisher(timeout=...) waits longer"
+                    }
+                    TableKind::Replay => {
+                        "the rate limiter lets nothing in until somebody samples, or enough is on its way; table.why() \
+                         says which, and writer(timeout=...) waits longer"
+                    }
+                };
+                Late::new("waiting for room", &format!("waiting for room in table {table:?}"), given, advice)
+            }
         };
-        Stop::Failed(Error::TimedOut { what, after: patience.total() })
+        Stop::Late(Box::new(late))
     }
 
     /// Lets those in line look at their tokens.

@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::failure;
+use crate::late::Whose;
 use crate::latest::LatestReader;
 use crate::publisher::Publisher;
 use crate::reader::Reader;
@@ -231,6 +232,11 @@ impl Client {
 }
 
 impl Client {
+    /// How long a writer's calls wait that do not say it themselves, and who said that.
+    fn waits(&self, own: Option<f64>) -> (f64, Whose) {
+        own.map_or((self.timeout.as_secs_f64(), Whose::Connection), |own| (own, Whose::Writer))
+    }
+
     /// A writer of a table. If `arrays` is given the table's must be these: it may have been made anew since they were known.
     pub(crate) fn writer(
         &self,
@@ -242,7 +248,7 @@ impl Client {
     ) -> PyResult<Writer> {
         let (inner, arrays) = (self.inner.clone(), arrays.map(specs).transpose()?);
         let writer = ask(py, move || inner.attach_writer(&table, arrays.as_deref()))?;
-        Writer::new(py, writer, structure, timeout.or(Some(self.timeout.as_secs_f64())))
+        Writer::new(py, writer, structure, self.waits(timeout))
     }
 
     /// A reader of a table, one of that group. If `arrays` and `batch_size` are given the table's must be these, as for a writer.
@@ -286,7 +292,7 @@ impl Client {
     ) -> PyResult<Publisher> {
         let (inner, arrays) = (self.inner.clone(), arrays.map(specs).transpose()?);
         let publisher = ask(py, move || inner.attach_publisher(&table, arrays.as_deref()))?;
-        Publisher::new(py, publisher, structure, timeout.or(Some(self.timeout.as_secs_f64())))
+        Publisher::new(py, publisher, structure, self.waits(timeout))
     }
 
     /// A reader of a latest table. Of `arrays` see [`Client::writer`].
@@ -317,7 +323,7 @@ impl Client {
     ) -> PyResult<ReplayWriter> {
         let (inner, arrays) = (self.inner.clone(), arrays.map(specs).transpose()?);
         let writer = ask(py, move || inner.attach_replay_writer(&table, arrays.as_deref()))?;
-        ReplayWriter::new(py, writer, structure, timeout.or(Some(self.timeout.as_secs_f64())))
+        ReplayWriter::new(py, writer, structure, self.waits(timeout))
     }
 
     /// A sampler of a replay table. Of `arrays` see [`Client::writer`].

@@ -29,7 +29,7 @@ pub(crate) fn raise<'py>(
 
 /// A child process has used what its parent made.
 pub(crate) fn forked(py: Python<'_>) -> PyErr {
-    raise(py, "ForkedError", &Error::Forked.to_string(), &[])
+    of(py, Error::Forked)
 }
 
 /// What the client says, as an exception.
@@ -55,15 +55,28 @@ pub(crate) fn of(py: Python<'_>, error: Error) -> PyErr {
         Error::Version(_) => raise(py, "VersionError", &message, &[]),
         Error::Refused(refusal) => {
             let (class, kind) = refused(refusal.kind);
+            if refusal.kind == RefusalKind::Budget {
+                message += "; budgets are set by `echod --host-budget` and `--uid-budget`, or echod.local(host_budget=...)";
+            }
             raise(py, class, &message, &[("kind", any(Some(kind)))])
         }
-        Error::Gone { reason } => raise(py, "GoneError", &message, &[("reason", any(Some(&reason)))]),
+        Error::Gone { reason } => {
+            message += "; `echoctl status` says whether one runs";
+            raise(py, "GoneError", &message, &[("reason", any(Some(&reason)))])
+        }
         Error::TimedOut { what, after } => {
+            // Waits for others say more (`late`); what is left are the daemon's answers, and the turn to page-lock.
+            if !what.starts_with("waiting") {
+                message += ": is it stopped, or very busy? connect(timeout=...) gives it longer";
+            }
             let after = after.as_secs_f64().into_pyobject(py).expect("a number is one").into_any();
             raise(py, "TimeoutError", &message, &[("what", any(Some(what))), ("after", after)])
         }
         Error::Cancelled => raise(py, "CancelledError", &message, &[]),
-        Error::Forked => raise(py, "ForkedError", &message, &[]),
+        Error::Forked => {
+            message += ", or start processes by multiprocessing.get_context(\"spawn\"), to which a table can be pickled";
+            raise(py, "ForkedError", &message, &[])
+        }
         Error::Closed { table, reason } => {
             let reason = any(Some(end(reason)));
             raise(py, "ClosedError", &message, &[("table", any(Some(&table))), ("reason", reason)])

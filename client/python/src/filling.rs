@@ -14,6 +14,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::cell::{Counts, Stop, Thread, WriterCell, WriterState};
 use crate::claim::Room;
 use crate::failure;
+use crate::late::Whose;
 use crate::leaf::{Leaves, Source, absent};
 use crate::structure::Structure;
 use crate::waiting::{Patience, SLICE, Token, interruptible, look};
@@ -32,7 +33,7 @@ pub(crate) struct Filling {
     /// Of the samples seen last. A sample of another one that has the same leaves is as good.
     structure: Mutex<Option<Py<Structure>>>,
     /// Of calls that do not say how long they wait.
-    timeout: Option<f64>,
+    timeout: (f64, Whose),
 }
 
 impl WriterState {
@@ -153,12 +154,21 @@ impl Filling {
         writer: Inner,
         noun: &'static str,
         structure: Option<Py<Structure>>,
-        timeout: Option<f64>,
+        timeout: (f64, Whose),
     ) -> PyResult<Self> {
         let leaves = Arc::new(Leaves::new(py, writer.spec())?);
         let canceller = writer.canceller();
         let cell = Arc::new(WriterCell::new(writer, noun));
         Ok(Self { cell, canceller, leaves, structure: Mutex::new(structure), timeout })
+    }
+
+    /// How long a call waits that says that, or nothing.
+    fn patience(&self, timeout: Option<f64>) -> PyResult<Patience> {
+        let (own, whose) = self.timeout;
+        match timeout {
+            Some(_) => Patience::new(timeout),
+            None => Patience::of(Some(own), whose),
+        }
     }
 
     fn known(&self, py: Python<'_>) -> Option<Py<Structure>> {
@@ -281,7 +291,7 @@ impl Filling {
         timeout: Option<f64>,
         token: Option<&Token>,
     ) -> PyResult<SoFar> {
-        let patience = Patience::new(timeout.or(self.timeout))?;
+        let patience = self.patience(timeout)?;
         let mut line = self.cell.line();
         while so_far.done < samples.count {
             // One look at least, also for a timeout of 0.
@@ -336,7 +346,7 @@ impl Filling {
             let object = object.ok_or_else(|| absent(py, &leaf.name))?;
             sources.push(leaf.sources(object, &mut count)?);
         }
-        Ok((sources, count.unwrap_or(0)))
+        Ok((sources, count.map_or(0, |several| several.samples)))
     }
 
     /// Room for samples, waiting for it, as that thread's.
@@ -348,7 +358,7 @@ impl Filling {
         token: Option<&Token>,
         whose: Option<i32>,
     ) -> PyResult<Room> {
-        let patience = Patience::new(timeout.or(self.timeout))?;
+        let patience = self.patience(timeout)?;
         let whose = whose.map_or_else(Thread::this, Thread);
         let room = self.claim_within(py, wanted, patience, token, whose)?;
         room.ok_or_else(|| self.cell.late(patience).raise(py))
@@ -402,7 +412,7 @@ impl Filling {
 
     /// Says that nothing more is written.
     pub(crate) fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        let (cell, patience, caller) = (self.cell.clone(), Patience::new(self.timeout)?, Thread::this());
+        let (cell, patience, caller) = (self.cell.clone(), self.patience(None)?, Thread::this());
         let finish = move || -> Result<(), Stop> {
             if cell.lock()?.is_finished() {
                 return Ok(());
@@ -481,6 +491,14 @@ fn partly(py: Python<'_>, stop: Stop, done: usize, of: usize) -> PyErr {
     match stop {
         Stop::Failed(source) if done > 0 => {
             failure::of(py, Error::Partly { done, of, source: Box::new(source) })
+        }
+        Stop::Late(late) if done > 0 => {
+            let message = format!("{done} of {of} samples were written, and then: {}", late.message);
+            let number = |n: usize| n.into_pyobject(py).expect("a number is one").into_any();
+            let error =
+                failure::raise(py, "PartlyError", &message, &[("done", number(done)), ("of", number(of))]);
+            error.set_cause(py, Some(late.raise(py)));
+            error
         }
         stop => stop.raise(py),
     }

@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use crate::connection::{Client, Described};
 use crate::failure;
 use crate::filling::derived;
+use crate::late::Late;
 use crate::leaf::Leaves;
 use crate::lease::{Held, Lease, Taken};
 use crate::pending::Pending;
@@ -125,7 +126,12 @@ impl LatestReader {
             match got {
                 Ok(lease) => return self.value(py, lease),
                 Err(Error::TimedOut { what, .. }) if slice.is_none() => {
-                    return Err(failure::of(py, Error::TimedOut { what, after: patience.total() }));
+                    let advice = format!(
+                        "nothing newer than version {version} has been published; table.info()[\"writers\"] says whether a \
+                         publisher is attached, and table.why() what it waits for"
+                    );
+                    let whole = format!("{what} of table {:?}", self.table);
+                    return Err(Late::new(what, &whole, patience.given(), &advice).raise(py));
                 }
                 Err(Error::TimedOut { .. } | Error::Cancelled) => {}
                 Err(Error::TooManyHeld { .. }) if is_pending && slice.is_some() => {

@@ -34,6 +34,13 @@ pub(crate) struct Leaves {
     pub(crate) bytes: usize,
 }
 
+/// How many samples were given at once, and by which leaf that is known.
+#[derive(Clone, Copy)]
+pub(crate) struct Several<'l> {
+    pub(crate) samples: usize,
+    of: &'l str,
+}
+
 /// Where a leaf's bytes are, and what keeps them there.
 pub(crate) struct Source {
     place: Place,
@@ -111,7 +118,11 @@ impl Leaf {
     }
 
     /// Where the bytes of several samples are, along a leading axis. All leaves must have as many.
-    pub(crate) fn sources(&self, object: Bound<'_, PyAny>, samples: &mut Option<usize>) -> PyResult<Source> {
+    pub(crate) fn sources<'l>(
+        &'l self,
+        object: Bound<'_, PyAny>,
+        samples: &mut Option<Several<'l>>,
+    ) -> PyResult<Source> {
         let array = match array::is_exact(&object) {
             // SAFETY: just looked.
             true => unsafe { object.cast_into_unchecked::<PyUntypedArray>() },
@@ -152,10 +163,10 @@ impl Leaf {
     }
 
     #[inline]
-    fn of_array(
-        &self,
+    fn of_array<'l>(
+        &'l self,
         array: Bound<'_, PyUntypedArray>,
-        samples: Option<&mut Option<usize>>,
+        samples: Option<&mut Option<Several<'l>>>,
     ) -> PyResult<Source> {
         let py = array.py();
         let fields = array::fields(&array);
@@ -166,8 +177,8 @@ impl Leaf {
         let dims = match samples {
             None => fields.dims,
             Some(samples) => match fields.dims.split_first() {
-                Some((&n, dims)) if samples.is_none_or(|samples| samples == n as usize) => {
-                    *samples = Some(n as usize);
+                Some((&n, dims)) if samples.is_none_or(|several| several.samples == n as usize) => {
+                    samples.get_or_insert(Several { samples: n as usize, of: &self.name });
                     dims
                 }
                 _ => return Err(self.other_shape(&array, Some(*samples))),
@@ -211,7 +222,7 @@ impl Leaf {
     }
 
     #[cold]
-    fn other_shape(&self, array: &Bound<'_, PyUntypedArray>, samples: Option<Option<usize>>) -> PyErr {
+    fn other_shape(&self, array: &Bound<'_, PyUntypedArray>, samples: Option<Option<Several<'_>>>) -> PyErr {
         self.complain(array.py(), "other_shape", array, samples)
     }
 
@@ -221,12 +232,13 @@ impl Leaf {
         py: Python<'_>,
         how: &str,
         array: &Bound<'_, PyUntypedArray>,
-        samples: Option<Option<usize>>,
+        samples: Option<Option<Several<'_>>>,
     ) -> PyErr {
         let made = || -> PyResult<PyErr> {
             let complain = py.import("echod._leaves")?.getattr(how)?;
             let many = samples.is_some();
-            let arguments = (&self.name, self.descr.bind(py), &self.dims, array, many, samples.flatten());
+            let several = samples.flatten().map(|several| (several.samples, several.of));
+            let arguments = (&self.name, self.descr.bind(py), &self.dims, array, many, several);
             Ok(PyErr::from_value(complain.call1(arguments)?))
         };
         made().unwrap_or_else(|error| error)

@@ -6,7 +6,7 @@
 //! `pending`, `all_held`, `shown` and `batch`; of latest tables `publisher`, `latest` and `value`, of replay tables `replay_settings`, `marks`,
 //! `replay_writer`, `replay_claim`, `sampler` and `sampled`, which add little to these. `array` is the one door to
 //! numpy's C interface and `dlpack` that to everybody else's, `pinning` page-locks, `waiting` says how a wait is interrupted,
-//! `failure` how errors look.
+//! `late` what it says when its time is over, `failure` how errors look.
 //!
 //! What always holds: the interpreter's lock is not held while anything waits for another process; no lock of ours is held
 //! while Python code runs; and a view of a batch or a value holds its lease, so a block goes round only when no array of this
@@ -22,6 +22,7 @@ mod connection;
 mod dlpack;
 mod failure;
 mod filling;
+mod late;
 mod latest;
 mod leaf;
 mod lease;

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use crate::claim::ValueClaim;
 use crate::connection::{Client, Described};
 use crate::filling::{Filling, Samples, Wanted};
+use crate::late::Whose;
 use crate::structure::Structure;
 use crate::waiting::Token;
 
@@ -22,7 +23,7 @@ impl Publisher {
         py: Python<'_>,
         publisher: Inner,
         structure: Option<Py<Structure>>,
-        timeout: Option<f64>,
+        timeout: (f64, Whose),
     ) -> PyResult<Self> {
         let writer = publisher.into_writer();
         Ok(Self { filling: Filling::new(py, writer, "publisher", structure, timeout)? })

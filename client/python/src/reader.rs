@@ -22,6 +22,7 @@ use crate::batch::Batch;
 use crate::connection::{Client, Described};
 use crate::failure;
 use crate::filling::derived;
+use crate::late::Late;
 use crate::leaf::Leaves;
 use crate::lease::{Held, Lease, Taken};
 use crate::pending::Pending;
@@ -29,6 +30,10 @@ use crate::pinning::pin;
 use crate::shown::Shown;
 use crate::structure::Structure;
 use crate::waiting::{Patience, SLICE, Token, duration, look};
+
+/// What a reader can do who got nothing in time.
+const ADVICE: &str = "no writer has filled one, or this reader holds what it may have; table.info()[\"writers\"] says how \
+                      many writers there are (none, if all have crashed), and table.why() who waits for whom";
 
 /// Longest time without a look where something in this process may end the wait.
 const SHORT: Duration = Duration::from_millis(1);
@@ -130,7 +135,8 @@ impl Reader {
             match got {
                 Ok(lease) => return self.batch(py, lease),
                 Err(Error::TimedOut { what, .. }) if slice.is_none() => {
-                    return Err(failure::of(py, Error::TimedOut { what, after: patience.total() }));
+                    let whole = format!("{what} of table {:?}", self.table);
+                    return Err(Late::new(what, &whole, patience.given(), ADVICE).raise(py));
                 }
                 Err(Error::TimedOut { .. } | Error::Cancelled) => {}
                 Err(error) => return Err(failure::of(py, error)),

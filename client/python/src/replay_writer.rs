@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 
 use crate::connection::{Client, Described};
 use crate::filling::{Filling, Samples, Wanted};
+use crate::late::Whose;
 use crate::marks;
 use crate::replay_claim::ReplayClaim;
 use crate::structure::Structure;
@@ -24,7 +25,7 @@ impl ReplayWriter {
         py: Python<'_>,
         writer: Inner,
         structure: Option<Py<Structure>>,
-        timeout: Option<f64>,
+        timeout: (f64, Whose),
     ) -> PyResult<Self> {
         Ok(Self { filling: Filling::new(py, writer.into_writer(), "writer", structure, timeout)? })
     }

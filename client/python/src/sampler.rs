@@ -23,6 +23,7 @@ use crate::all_held::AllHeld;
 use crate::connection::{Client, Described};
 use crate::failure;
 use crate::filling::derived;
+use crate::late::{Late, Whose, seconds};
 use crate::leaf::Leaves;
 use crate::lease::{Held, Lease, Taken};
 use crate::marks::version_of;
@@ -147,7 +148,7 @@ impl Sampler {
                 Ok(Some(batch)) => return self.batch(py, batch),
                 Ok(None) | Err(Error::Cancelled) => all_held = None,
                 Err(Error::NoSamples { why, .. }) if slice.is_none() => {
-                    return Err(failure::of(py, Error::NoSamples { after: patience.total(), why }));
+                    return Err(self.no_samples(py, patience, &why));
                 }
                 // Another thread's time was over.
                 Err(Error::NoSamples { .. }) => {}
@@ -162,7 +163,7 @@ impl Sampler {
                         let why = format!(
                             "this program holds all {batches} batches that the reader can have{until}"
                         );
-                        return Err(failure::of(py, Error::NoSamples { after: patience.total(), why }));
+                        return Err(self.no_samples(py, patience, &why));
                     }
                     // Looked at again soon, and not as fast as a core can.
                     py.detach(|| std::thread::sleep(SHORT));
@@ -172,8 +173,10 @@ impl Sampler {
             if slice.is_none() {
                 let since = cut_at.get_or_insert_with(Instant::now);
                 if since.elapsed() >= self.timeout {
-                    let late = Error::TimedOut { what: "the answer of echod", after: self.timeout };
-                    return Err(failure::of(py, late));
+                    let given = (self.timeout, Whose::Connection);
+                    let advice = "echod is busy or stopped; `echoctl status` says whether it answers";
+                    let whole = format!("the answer of echod for a batch of table {:?}", self.table);
+                    return Err(Late::new("the answer of echod", &whole, given, advice).raise(py));
                 }
             }
             if is_pending {
@@ -184,6 +187,20 @@ impl Sampler {
                 return Ok(kept);
             }
         }
+    }
+
+    /// Nothing was sampled in time.
+    fn no_samples(&self, py: Python<'_>, patience: Patience, why: &str) -> PyErr {
+        let after = patience.total();
+        let message = format!(
+            "no samples of table {:?} came within {} (the call's timeout): {why}; table.why() says who waits for whom",
+            self.table,
+            seconds(after)
+        );
+        let text = |said: &str| said.into_pyobject(py).expect("a text is one").into_any();
+        let number = after.as_secs_f64().into_pyobject(py).expect("a number is one").into_any();
+        let attributes = [("what", text("waiting for samples")), ("after", number), ("why", text(why))];
+        failure::raise(py, "NoSamplesError", &message, &attributes)
     }
 
     /// How long everything may be held.

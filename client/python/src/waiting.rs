@@ -12,6 +12,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::failure;
+use crate::late::Whose;
 
 /// Longest time without a look.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
@@ -48,12 +49,18 @@ impl Token {
 pub(crate) struct Patience {
     started: Instant,
     timeout: Option<Duration>,
+    whose: Whose,
 }
 
 impl Patience {
-    /// Seconds from now; `None` is for ever.
+    /// Seconds from now, as the call says; `None` is for ever.
     pub(crate) fn new(seconds: Option<f64>) -> PyResult<Self> {
-        Ok(Self { started: Instant::now(), timeout: duration(seconds)? })
+        Self::of(seconds, Whose::Call)
+    }
+
+    /// As somebody says.
+    pub(crate) fn of(seconds: Option<f64>, whose: Whose) -> PyResult<Self> {
+        Ok(Self { started: Instant::now(), timeout: duration(seconds)?, whose })
     }
 
     /// The next slice; `None` when the time is over.
@@ -70,6 +77,11 @@ impl Patience {
     /// All of the time that was given.
     pub(crate) fn total(&self) -> Duration {
         self.timeout.unwrap_or(Duration::MAX)
+    }
+
+    /// That, and who gave it.
+    pub(crate) fn given(&self) -> (Duration, Whose) {
+        (self.total(), self.whose)
     }
 
     /// How long it has taken so far.

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use crate::claim::Claim;
 use crate::connection::{Client, Described};
 use crate::filling::{Filling, Samples, Wanted};
+use crate::late::Whose;
 use crate::structure::Structure;
 use crate::waiting::Token;
 
@@ -20,7 +21,7 @@ impl Writer {
         py: Python<'_>,
         writer: Inner,
         structure: Option<Py<Structure>>,
-        timeout: Option<f64>,
+        timeout: (f64, Whose),
     ) -> PyResult<Self> {
         Ok(Self { filling: Filling::new(py, writer, "writer", structure, timeout)? })
     }
@@ -105,8 +106,9 @@ impl Writer {
         Ok(self.filling.claim_without_waiting(py, Wanted::new(n)?)?.map(Claim::new))
     }
 
-    /// Says that this writer writes no more. When every writer of the table has said so, what is left is delivered and
-    /// the table ends. Calling it again does nothing.
+    /// Says that this writer writes no more. When every writer that is attached has said so, what is left is delivered and
+    /// the table ends, also for workers that come later: a trainer keeps a writer of its own until all have started. Calling
+    /// it again does nothing.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         self.filling.finish(py)
     }

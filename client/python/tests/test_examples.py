@@ -1,8 +1,10 @@
 """The examples, run as a person runs them, for as short as they still do their job."""
 
 import importlib.util
+import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -15,6 +17,48 @@ def run(name, *options):
     return subprocess.run(
         [sys.executable, EXAMPLES / name, *options], capture_output=True, text=True, timeout=240
     )
+
+
+def test_every_sample_of_the_workers_arrives():
+    done = run("workers.py", "1000")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "2000 samples of 2 workers, rewards 2000\n" and not done.stderr
+
+
+def workers_of(pid):
+    """The child processes that are workers, by what they were started with."""
+    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    commands = [pathlib.Path(f"/proc/{child}/cmdline").read_bytes() for child in children]
+    return [command for command in commands if b"spawn_main" in command]
+
+
+def ignores_ctrl_c(pid):
+    (mask,) = re.findall(r"^SigIgn:\s*([0-9a-f]+)", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)
+    return bool(int(mask, 16) & 1 << signal.SIGINT - 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("cartpole.py", []), ("dqn.py", []), ("atari_ingest.py", ["--frames", "1000000"])]
+)
+def test_ctrl_c_ends_the_workers_without_a_word(name, options, until):
+    command = [sys.executable, EXAMPLES / name, *options]
+    running = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # also where the tests run in the background
+    )
+    try:
+        until(lambda: len(workers_of(running.pid)) == 2, "its workers do not start")
+        until(lambda: not ignores_ctrl_c(running.pid), "it ignores Ctrl-C")
+        os.killpg(running.pid, signal.SIGINT)
+        _, said = running.communicate(timeout=120)
+    finally:
+        running.kill()
+        running.wait()
+    assert (running.returncode, said) == (130, "")
 
 
 def test_cartpole_is_solved():

@@ -186,3 +186,15 @@ def test_a_local_daemon_is_its_makers_own():
         assert in_child(lambda: daemon.connect().table("t").name) == "'t'"
         assert in_child(lambda: daemon.close()) == "None"
         assert daemon.table("t").writer().append(2.0) is None
+
+
+def test_a_forked_process_is_told_how_to_start_others_instead(daemon):
+    connection = daemon.connect()
+
+    def says_how():
+        try:
+            connection.tables()
+        except echod.ForkedError as error:
+            assert 'multiprocessing.get_context("spawn")' in str(error)
+
+    assert in_child(says_how) == "None"

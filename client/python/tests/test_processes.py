@@ -56,6 +56,52 @@ def test_a_table_is_pickled_to_workers(make):
         next(reader)
 
 
+def _names(table):
+    return table.connection._name
+
+
+def test_workers_are_told_apart_by_the_names_of_their_processes(make):
+    table = make(EXAMPLE)
+    own = table.connection._name
+    assert pickle.loads(pickle.dumps(table)).connection._name == own
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        (said,) = pool.map(_names, [table])
+        again = pool.apply(_again, (table,))
+    assert said.startswith(f"{own} SpawnPoolWorker-") and again == said
+
+
+def _again(table):
+    return pickle.loads(pickle.dumps(table)).connection._name
+
+
+def test_a_connection_that_is_closed_does_nothing_more(daemon, make):
+    table = make(EXAMPLE)
+    with daemon.connect() as connection:
+        mine = connection.table(table.name)
+        writer, reader = mine.writer(), mine.reader()
+    for act in (connection.tables, mine.writer, mine.reader, mine.info, lambda: connection.table(table.name)):
+        with pytest.raises(echod.GoneError, match="was closed") as raised:
+            act()
+        assert raised.value.reason == "this connection was closed"
+    connection.close()
+    connection.close()
+    assert "closed" in repr(connection) and connection.path == daemon.path
+    for i in range(table.batch_size):
+        writer.append(_sample(i))
+    writer.finish()
+    assert [len(batch) for batch in reader] == [table.batch_size]
+
+
+def test_a_connection_that_is_closed_leaves_the_daemon_with_its_last_member(daemon, make, until):
+    table = make(EXAMPLE)
+    connection = daemon.connect()
+    reader = connection.table(table.name).reader()
+    connection.close()
+    assert table.info()["readers"] == 1
+    del reader
+    until(lambda: table.info()["readers"] == 0, "the reader stays")
+
+
 def test_a_writer_is_pickled_to_a_worker(make):
     table = make(EXAMPLE)
     worker = multiprocessing.get_context("spawn").Process(target=work_with, args=(table.writer(), 4))

@@ -1,11 +1,15 @@
 """What is no sample of the table is refused, by the name of its leaf, and nothing of it is written."""
 
 import pickle
+import re
+import subprocess
+import sys
 
 import echod
 import ml_dtypes
 import numpy as np
 import pytest
+from echod import _local
 
 EXAMPLE = {"obs": np.zeros((2, 3), np.float32), "n": np.int8(0), "r": np.float32(0)}
 MORE = {"c": np.complex64(0), "b": False}
@@ -69,12 +73,66 @@ def test_missing_and_extra_leaves_are_attributes(make):
 def test_leaves_with_different_numbers_of_samples_are_refused(make):
     writer = make(EXAMPLE).writer()
     many = {"obs": np.zeros((5, 2, 3), np.float32), "n": np.zeros(5, np.int8), "r": np.zeros(4, np.float32)}
-    with pytest.raises(echod.LeafShapeError, match=r"'r' has shape \(5,\), and \(4,\)"):
+    with pytest.raises(echod.LeafShapeError, match=r"'r' has shape \(5,\), and \(4,\).* 5 samples in leaf 'n' and 4 in this one"):
         writer.append_many(many)
-    with pytest.raises(echod.LeafShapeError, match=r"'obs' has shape \(5, 2, 3\)"):
+    with pytest.raises(echod.LeafShapeError, match=r"'obs' has shape \(5, 2, 3\).* an axis more"):
         writer.append_many({**many, "obs": many["obs"][0]})
     with pytest.raises(echod.LeafDTypeError, match="'r'"):
         writer.append_many({**many, "r": 1.0})
+    with pytest.raises(echod.LeafShapeError, match="append_many.. writes several"):
+        writer.append({**EXAMPLE, "obs": many["obs"]})
+
+
+@pytest.mark.parametrize("as_given", [list, tuple])
+def test_samples_in_a_list_are_told_what_to_do(make, as_given):
+    writer = make(EXAMPLE).writer()
+    for act in (writer.append, writer.append_many):
+        with pytest.raises(echod.StructureError, match=f"a {as_given.__name__} of 2 samples .* append each, or stack"):
+            act(as_given([EXAMPLE, EXAMPLE]))
+        with pytest.raises(echod.StructureError, match="it lacks"):
+            act(as_given([1, 2]))
+    assert writer.committed == 0
+
+
+def test_an_int_for_a_float_is_told_how_to_write_it(make):
+    writer = make(EXAMPLE).writer()
+    with pytest.raises(echod.LeafDTypeError, match=r"write 1.0 or np.float32\(1\)"):
+        writer.append({**EXAMPLE, "r": 1})
+    with pytest.raises(echod.LeafDTypeError) as raised:
+        writer.append({**EXAMPLE, "n": 1.0})
+    assert "write" not in str(raised.value)
+
+
+def test_a_table_that_is_not_there_is_answered_by_those_that_are(make):
+    table = make(EXAMPLE)
+    with pytest.raises(echod.NoSuchTableError, match="no table .nobody.: .*; there are '"):
+        table.connection.table("nobody")
+    with echod.local() as alone:
+        with pytest.raises(echod.NoSuchTableError, match="there are no tables yet"):
+            alone.table("nobody")
+        for i in range(7):
+            alone.create_table(f"t{i}", example=EXAMPLE, batch_size=1, capacity=1)
+        with pytest.raises(echod.NoSuchTableError, match="there are 't0', 't1', 't2', 't3', 't4' and 2 more") as raised:
+            alone.table("nobody")
+        assert raised.value.kind == "no_such_table"
+
+
+def test_a_budget_that_is_used_up_says_how_it_is_set(make):
+    with pytest.raises(echod.BudgetError, match="bytes .* budget of [0-9]+ bytes.*--host-budget.*host_budget="):
+        make(EXAMPLE, batch_size=1 << 20, capacity=1 << 10)
+
+
+def test_a_setting_that_no_daemon_has_is_refused():
+    with pytest.raises(TypeError, match="no setting 'host_bugdet': did you mean 'host_budget'"):
+        echod.local(host_bugdet="1 GiB")
+    with pytest.raises(TypeError, match="no setting 'socket'"):
+        echod.local(socket="/tmp/other.sock")
+
+
+def test_the_settings_of_a_local_daemon_are_those_of_the_daemon():
+    said = subprocess.run([sys.executable, "-m", "echod", "--help"], capture_output=True, text=True, check=True).stdout
+    options = {name.replace("-", "_") for name in re.findall(r"^ *(?:-\w, )?--([a-z-]+)", said, re.M)}
+    assert options - {"socket", "print_config", "help", "version"} == _local._SETTINGS
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_a_call_ends_when_the_daemon_is_killed(stage, until, wait):
     until(lambda: sleeps_in(waiting.thread, act.__code__), "it does not wait")
     on.kill()
     error = waiting.ended()
-    assert type(error) is echod.GoneError and error.reason, error
+    assert type(error) is echod.GoneError and error.reason and "echoctl status" in str(error), error
     with pytest.raises(echod.ConnectError if wait == "connect" else echod.GoneError):
         act(on)
 
@@ -188,9 +188,26 @@ def test_a_call_ends_at_its_deadline(stage, wait):
 @pytest.mark.parametrize("wait", ["append", "append_many", "claim", "next", "append_async", "next_async"])
 def test_a_wait_for_others_ends_at_its_deadline(stage, wait):
     on = stage(timeout=0.2)
-    with pytest.raises(echod.TimeoutError, match="waiting for .* longer than") as raised:
+    with pytest.raises(echod.TimeoutError, match="waiting for .* longer than 0.2 s .*why") as raised:
         MEMBERS[wait](on)
     assert raised.value.after == 0.2
+
+
+def test_a_wait_whose_time_is_over_says_where_and_whose_time_it_was(daemon, make, name):
+    table = make(EXAMPLE, batch_size=1, capacity=1)
+    short = daemon.connect(timeout=0.02).table(table.name)
+    filled = table.writer()
+    filled.append(EXAMPLE)
+    with pytest.raises(echod.TimeoutError, match=f"room in table .{table.name}. .*0.02 s .the connection's timeout"):
+        short.writer().append(EXAMPLE)
+    with pytest.raises(echod.TimeoutError, match="0.03 s .the timeout that it was attached with.*writer.timeout=...."):
+        table.writer(timeout=0.03).append(EXAMPLE)
+    with pytest.raises(echod.TimeoutError, match="0.01 s .the call's timeout"):
+        filled.append(EXAMPLE, timeout=0.01)
+    with pytest.raises(echod.TimeoutError, match=f"a batch of table .{table.name}. .*call's timeout.*writers"):
+        reader = table.reader()
+        reader.next(timeout=10).release()
+        reader.next(timeout=0.01)
 
 
 @pytest.fixture

@@ -318,6 +318,12 @@ impl Connection {
         let _ = self.shared.tell_returned(member, inbox, enough);
     }
 
+    /// Tells of requests whose samples were read, once they are so many, as far as that can be said now.
+    pub(crate) fn tell_read(&self, member: MemberId, inbox: &Inbox, enough: usize) {
+        // A daemon that is gone knows whose they were.
+        let _ = self.shared.tell_read(member, inbox, enough);
+    }
+
     /// Tells of batches that came back, waiting until that can be said.
     pub(crate) fn release(&self, member: MemberId, tokens: Vec<LeaseToken>) -> Result<()> {
         for some in tokens.chunks(MAX_TOKENS) {
@@ -401,7 +407,9 @@ impl Shared {
                 look_at = Instant::now() + LOOK;
                 let inboxes = self.state().inboxes.clone();
                 // A daemon that can be told nothing has closed, and may have said why: that is read first.
-                let _ = inboxes.iter().try_for_each(|(&member, inbox)| self.tell_returned(member, inbox, 1));
+                let _ = inboxes.iter().try_for_each(|(&member, inbox)| {
+                    self.tell_returned(member, inbox, 1).and_then(|()| self.tell_read(member, inbox, 1))
+                });
             }
             if let Err(error) = self.limit_waits(&mut limited) {
                 break told(&error);
@@ -432,6 +440,20 @@ impl Shared {
             match socket::send(self.socket.as_fd(), &codec::encode_request(&request)?, &[])? {
                 Sent::Done => drop(told.returned.drain(..some)),
                 // The daemon reads slowly: told with the next one, or when this is tried again.
+                Sent::WouldBlock => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Shared::tell_returned`], for a sampler.
+    fn tell_read(&self, member: MemberId, inbox: &Inbox, enough: usize) -> Result<()> {
+        let mut told = inbox.state();
+        while told.read.len() >= enough.max(1) {
+            let some = told.read.len().min(MAX_TOKENS);
+            let request = Request::ReturnSamples { member, numbers: told.read[..some].to_vec() };
+            match socket::send(self.socket.as_fd(), &codec::encode_request(&request)?, &[])? {
+                Sent::Done => drop(told.read.drain(..some)),
                 Sent::WouldBlock => break,
             }
         }
@@ -501,6 +523,7 @@ impl Shared {
             Event::Sampled { member, number, samples, more, least, short } => {
                 if let Some(inbox) = state.inboxes.get(&member) {
                     inbox.tell(|told| {
+                        told.reads = true;
                         told.arriving.extend(samples);
                         if !more {
                             let items = std::mem::take(&mut told.arriving).into();

@@ -45,7 +45,7 @@ pub(crate) struct InboxState {
     pub(crate) ended: Option<(EndReason, BlockSeq)>,
     /// Why the connection is gone.
     pub(crate) gone: Option<String>,
-    /// It was granted something, so it is a reader's.
+    /// It was granted something, or sampled, so it is a reader's.
     pub(crate) reads: bool,
     /// A reader's batches that are out.
     pub(crate) held: Vec<LeaseToken>,
@@ -55,6 +55,8 @@ pub(crate) struct InboxState {
     pub(crate) sampled: VecDeque<Sampled>,
     /// Of a sampler: what came of an answer that comes in several messages.
     pub(crate) arriving: Vec<SampledItem>,
+    /// Of a sampler: requests whose samples were read, of which the daemon has not been told.
+    pub(crate) read: Vec<u64>,
     /// A reader's batches that came back, of which the daemon has not been told.
     pub(crate) returned: Vec<LeaseToken>,
 }

@@ -19,7 +19,7 @@ use echo::replay::settings::Real;
 use echo::ring::buf::Pinned;
 use echo::spec::TableSpec;
 use echo::table::replay::{MAX_OUTSTANDING, MAX_REQUESTS};
-use echo::wire::message::{Answer, Attachment, Call, ItemPriority, MAX_PRIORITIES, Request};
+use echo::wire::message::{Answer, Attachment, Call, ItemPriority, MAX_PRIORITIES, MAX_TOKENS, Request};
 
 use crate::connection::Connection;
 use crate::gather::Gatherer;
@@ -31,6 +31,9 @@ use crate::staging::Staging;
 use crate::table::Table;
 use crate::wait::{deadline_in, wait};
 use crate::{Error, Result};
+
+/// Samples read within so long of those before are told of with the next request.
+const QUICK: Duration = Duration::from_millis(1);
 
 /// How a sampler samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +98,8 @@ struct State {
     ready: VecDeque<Gathered>,
     /// Why nothing more comes.
     failed: Option<String>,
+    /// When samples were read last.
+    given_back: Option<Instant>,
 }
 
 /// A batch in its place, or why there is none.
@@ -414,11 +419,16 @@ impl Asking {
     fn ask_by(&self, say: impl Fn(&Request) -> Result<bool>) -> Result<()> {
         loop {
             let _alone = self.saying.lock().unwrap_or_else(PoisonError::into_inner);
+            if !self.may_ask() {
+                return Ok(());
+            }
+            // After the look: what was on its way until then is told of.
+            if !self.say_read(&say)? {
+                return Ok(());
+            }
             let number = {
                 let mut state = self.state();
-                let on_their_way = state.requested.len() + state.gathering + state.ready.len();
-                let free = if on_their_way < self.prefetch { state.free.pop() } else { None };
-                let Some(place) = free else { return Ok(()) };
+                let Some(place) = state.free.pop() else { return Ok(()) };
                 state.last_number += 1;
                 let number = state.last_number;
                 // Before it is sent: the answer may come at once.
@@ -438,6 +448,13 @@ impl Asking {
                 }
             }
         }
+    }
+
+    /// Whether there is a place for another answer. Nobody else asks meanwhile.
+    fn may_ask(&self) -> bool {
+        let state = self.state();
+        let on_their_way = state.requested.len() + state.gathering + state.ready.len();
+        on_their_way < self.prefetch && !state.free.is_empty()
     }
 
     fn take_back(&self, number: u64) {
@@ -501,10 +518,28 @@ impl Asking {
         self.state().free.push(place);
     }
 
-    /// The samples of a request were read.
+    /// The samples of a request were read. Where batches come in quick succession that is said with the next request, of
+    /// which there is one soon, so that the daemon wakes once for both; else at once.
     pub(crate) fn give_back(&self, number: u64) {
-        let request = Request::ReturnSamples { member: self.member.id, numbers: vec![number] };
-        // A daemon that is gone knows whose they were.
-        let _ = self.member.connection.say(&request);
+        let Member { connection, id, inbox, .. } = &self.member;
+        let now = Instant::now();
+        let last = self.state().given_back.replace(now);
+        let is_quick = last.is_some_and(|last| now - last < QUICK);
+        inbox.state().read.push(number);
+        connection.tell_read(*id, inbox, if is_quick { self.places } else { 1 });
+    }
+
+    /// Tells which samples were read. To be done before others are asked for: the daemon counts how many are out.
+    fn say_read(&self, say: impl Fn(&Request) -> Result<bool>) -> Result<bool> {
+        let read = std::mem::take(&mut self.member.inbox.state().read);
+        for (said, numbers) in read.chunks(MAX_TOKENS).enumerate() {
+            let request = Request::ReturnSamples { member: self.member.id, numbers: numbers.to_vec() };
+            let done = say(&request);
+            if !matches!(done, Ok(true)) {
+                self.member.inbox.state().read.extend(&read[said * MAX_TOKENS..]);
+                return done;
+            }
+        }
+        Ok(true)
     }
 }

@@ -353,9 +353,12 @@ impl Attached {
             told.grants.clear();
             (std::mem::take(&mut told.returned), told.held.clone())
         };
-        // Before the other message, by which others would get them once more. A daemon that cannot be told is gone.
-        if connection.release(*id, returned).is_ok() {
+        // Before the other message, by which others would get them once more. Where the daemon cannot be told, the thread that
+        // listens tries again.
+        if connection.release(*id, returned.clone()).is_ok() {
             let _ = connection.tell(Call::LeaveReader { member: *id, keeps });
+        } else {
+            inbox.state().returned.extend(returned);
         }
     }
 

@@ -46,6 +46,29 @@ pub struct Queue {
     unwanted: BTreeSet<BlockIndex>,
     tokens: Tokens,
     turn: u64,
+    /// A group lags by more than it may, and what it would skip is not complete.
+    skips_soon: bool,
+}
+
+/// What is found out once while batches of a group are granted.
+#[derive(Default)]
+struct Known {
+    /// Who has something to read.
+    reading: Option<HashSet<MemberKey>>,
+    /// Blocks that readers of groups hold which may lag so far only.
+    lent: Option<HashSet<BlockIndex>>,
+}
+
+impl Known {
+    fn granted(&mut self, key: MemberKey, block: BlockIndex) {
+        if let Some(reading) = &mut self.reading {
+            // Nobody who may have more is left by the time that this is looked at, so it was complete.
+            reading.insert(key);
+        }
+        if let Some(lent) = &mut self.lent {
+            lent.insert(block);
+        }
+    }
 }
 
 impl Queue {
@@ -68,7 +91,10 @@ impl Queue {
         for (&seq, &block) in &queue.intake.live {
             for (&group, of_group) in &mut queue.groups {
                 match queue.intake.ledger.grant(block, group) {
-                    _ if queue.intake.ledger.is_done(block, group) => {}
+                    // The last daemon may have died between the two.
+                    _ if queue.intake.ledger.is_done(block, group) => {
+                        queue.intake.ledger.clear_grant(block, group);
+                    }
                     Some(grant) => {
                         ready::set_granted(&queue.intake.control, block);
                         queue.by_token.insert(grant.token, (block, group));
@@ -102,6 +128,7 @@ impl Queue {
             unwanted: BTreeSet::new(),
             tokens,
             turn: 0,
+            skips_soon: false,
         }
     }
 
@@ -305,51 +332,38 @@ impl Queue {
         }
     }
 
-    /// Retires blocks that nobody wanted, once they are full.
-    fn retire_unwanted(&mut self) {
-        if self.unwanted.is_empty() {
-            return;
-        }
+    /// Retires blocks that nobody wanted, once they are full. Whether there were some.
+    fn retire_unwanted(&mut self) -> bool {
+        let before = self.unwanted.len();
         for block in std::mem::take(&mut self.unwanted) {
             // One that was published again since is nobody's left-over.
             if self.intake.live.get(&self.intake.ledger.seq(block)) == Some(&block) {
                 self.retire_if_done(block);
             }
         }
-        if self.intake.phase == Phase::Open {
+        let retired = self.unwanted.len() < before;
+        if retired && self.intake.phase == Phase::Open {
             self.publish();
         }
+        retired
     }
 
     /// Grants what is not granted, to the readers that hold least, and tells those for whom nothing is left.
     fn grant(&mut self, actions: &mut Vec<Action>) {
+        let mut quota = Quota::of(self.readers.values(), self.intake.ledger.usable());
         for group in self.groups.keys().copied().collect::<Vec<_>>() {
-            self.grant_in(group, actions);
+            self.grant_in(group, &mut quota, actions);
         }
         self.end_readers(actions);
     }
 
-    fn grant_in(&mut self, group: GroupId, actions: &mut Vec<Action>) {
+    fn grant_in(&mut self, group: GroupId, quota: &mut Quota, actions: &mut Vec<Action>) {
         if self.intake.poison.is_some() {
             return;
         }
         let mut granted: BTreeMap<MemberKey, Vec<Grant>> = BTreeMap::new();
-        let of_group = self.readers.values().filter(|reader| reader.group == group);
-        let mut quota = Quota::of(of_group, self.intake.ledger.usable());
-        while let Some((seq, block)) = self.first_ungranted(group) {
-            let allowed = self
-                .readers
-                .iter()
-                .filter(|(_, reader)| reader.group == group && reader.listens() && quota.allows(reader.uid));
-            let order = |(_, reader): &(&MemberKey, &Reader)| (reader.ended, reader.held, reader.turn);
-            let wanting = allowed.clone().filter(|(_, reader)| reader.wants()).min_by_key(order);
-            // One beyond its depth at most, whatever workers say of what is complete.
-            let has_nothing = |(key, reader): &(&MemberKey, &Reader)| {
-                reader.held <= u32::from(reader.prefetch) && !self.has_complete(**key, group)
-            };
-            let waiting = || allowed.filter(has_nothing).min_by_key(order);
-            let first = wanting.or_else(|| if self.came_back(group, seq, block) { waiting() } else { None });
-            let Some(key) = first.map(|(&key, _)| key) else { break };
+        let mut known = Known::default();
+        while let Some((key, seq, block)) = self.next_grant(group, quota, &mut known) {
             let token = match (self.tokens)() {
                 Ok(token) => token,
                 Err(error) => {
@@ -372,27 +386,70 @@ impl Queue {
                 of_group.ungranted.remove(&seq);
                 of_group.last_granted = of_group.last_granted.max(seq);
             }
+            known.granted(key, block);
             granted.entry(key).or_default().push(Grant { number, seq, block: block.get(), token });
         }
         actions.extend(granted.into_iter().map(|(reader, grants)| Action::Grant { reader, grants }));
     }
 
-    /// Whether a batch was granted before, and is complete.
-    fn came_back(&self, group: GroupId, seq: BlockSeq, block: BlockIndex) -> bool {
-        let last = self.groups.get(&group).map_or(BlockSeq(0), |group| group.last_granted);
-        seq < last && self.intake.control.is_full(block)
+    /// The next batch of a group that somebody is to have, and who.
+    fn next_grant(
+        &self,
+        group: GroupId,
+        quota: &Quota,
+        known: &mut Known,
+    ) -> Option<(MemberKey, BlockSeq, BlockIndex)> {
+        let of_group = self.groups.get(&group)?;
+        let allowed = self
+            .readers
+            .iter()
+            .filter(|(_, reader)| reader.group == group && reader.listens() && quota.allows(reader.uid));
+        let order = |(_, reader): &(&MemberKey, &Reader)| (reader.ended, reader.held, reader.turn);
+        if let Some((&key, _)) = allowed.clone().filter(|(_, reader)| reader.wants()).min_by_key(order) {
+            let mut ungranted = of_group.ungranted.iter();
+            let (&seq, &block) = ungranted.find(|(_, block)| self.may_lend(of_group, **block, known))?;
+            return Some((key, seq, block));
+        }
+        let mut came_back = of_group.ungranted.range(..of_group.last_granted);
+        let (&seq, &block) = came_back.find(|(_, block)| self.intake.control.is_full(**block))?;
+        if !self.may_lend(of_group, block, known) {
+            return None;
+        }
+        let reading = known.reading.get_or_insert_with(|| self.readers_of_complete(group));
+        // One beyond its depth at most, whatever workers say of what is complete.
+        let has_room = |reader: &Reader| reader.held <= u32::from(reader.prefetch);
+        let waiting = allowed.filter(|(key, reader)| has_room(reader) && !reading.contains(key));
+        waiting.min_by_key(order).map(|(&key, _)| (key, seq, block))
     }
 
-    /// Whether a reader was granted a batch that is complete, and has not given it back.
-    fn has_complete(&self, key: MemberKey, group: GroupId) -> bool {
+    /// Readers of a group that were granted batches that are complete, and have not given them back.
+    fn readers_of_complete(&self, group: GroupId) -> HashSet<MemberKey> {
         let granted = self.by_token.values().filter(|(_, of_group)| *of_group == group);
-        let its = |block| self.intake.ledger.grant(block, group).is_some_and(|grant| grant.reader == key);
-        granted.into_iter().any(|&(block, _)| its(block) && self.intake.control.is_full(block))
+        let complete = granted.filter(|(block, _)| self.intake.control.is_full(*block));
+        complete.filter_map(|&(block, _)| Some(self.intake.ledger.grant(block, group)?.reader)).collect()
     }
 
-    fn first_ungranted(&self, group: GroupId) -> Option<(BlockSeq, BlockIndex)> {
-        let first = self.groups.get(&group)?.ungranted.first_key_value();
-        first.map(|(&seq, &block)| (seq, block))
+    /// Whether a group's readers may hold that block. Groups that may lag so far only hold up nobody: what their readers hold
+    /// cannot be skipped, so together they leave a block.
+    fn may_lend(&self, group: &Group, block: BlockIndex, known: &mut Known) -> bool {
+        if group.most_lag.is_none() {
+            return true;
+        }
+        let lent = known.lent.get_or_insert_with(|| {
+            let limited = |group| self.groups.get(group).is_some_and(|group| group.most_lag.is_some());
+            self.by_token.values().filter(|(_, group)| limited(group)).map(|&(block, _)| block).collect()
+        });
+        let most = self.intake.ledger.usable().saturating_sub(1).max(1) as usize;
+        lent.contains(&block) || lent.len() < most
+    }
+
+    /// Whether a batch that came back is complete by now, and somebody may wait for it.
+    fn has_come_back(&self) -> bool {
+        let came_back = |group: &Group| {
+            let mut before = group.ungranted.range(..group.last_granted);
+            before.any(|(_, block)| self.intake.control.is_full(*block))
+        };
+        self.groups.values().any(came_back)
     }
 
     /// Compares the words that only a daemon writes, and that workers and readers rely on, with what was written. Who
@@ -428,8 +485,8 @@ impl Queue {
         }
         self.intake.settle();
         let checked = self.check_words();
-        self.retire_unwanted();
-        if self.let_laggards_go() {
+        let has_room = self.retire_unwanted();
+        if self.let_laggards_go() || has_room || self.has_come_back() {
             self.grant(actions);
         }
         let result = checked.and_then(|()| self.advance_ending(mover, actions));
@@ -445,10 +502,12 @@ impl Queue {
 
     /// Whether [`Queue::tick`] has something to do soon.
     pub fn is_unsettled(&self) -> bool {
-        // Room for workers may be what a group is about to skip.
-        let (cursor, limit) = self.intake.cursor_and_limit();
-        let may_skip = cursor >= limit && self.groups.values().any(|group| group.most_lag.is_some());
-        self.intake.is_unsettled() || (may_skip && self.intake.phase == Phase::Open)
+        // Room for workers may be what a group is about to skip, once it is complete.
+        let skips_soon = || {
+            let (cursor, limit) = self.intake.cursor_and_limit();
+            cursor >= limit && self.intake.phase == Phase::Open
+        };
+        self.intake.is_unsettled() || (self.skips_soon && skips_soon())
     }
 
     /// Stops claims for good; what was committed will still be delivered.
@@ -619,19 +678,24 @@ impl Queue {
     /// If there is none of that name.
     pub fn rewind_group(&mut self, name: &str, actions: &mut Vec<Action>) -> Result<u64, GroupError> {
         let id = self.group_named(name)?;
-        let mut again = 0;
+        let mut again = Vec::new();
         if let Some(group) = self.groups.get_mut(&id) {
             for (&seq, &block) in &self.intake.live {
                 if self.intake.ledger.is_done(block, id) {
+                    // A daemon that died may have left the grant of a batch that is done with.
+                    self.intake.ledger.clear_grant(block, id);
                     self.intake.ledger.set_undone(block, id);
                     group.ungranted.insert(seq, block);
-                    again += 1;
+                    again.push(seq);
                 }
             }
         }
         self.let_laggards_go();
+        // Without those that it skipped at once.
+        let there = self.groups.get(&id).map(|group| &group.ungranted);
+        let again = again.iter().filter(|seq| there.is_some_and(|there| there.contains_key(seq))).count();
         self.grant(actions);
-        Ok(again)
+        Ok(again as u64)
     }
 
     /// How many readers a group has.
@@ -654,12 +718,18 @@ impl Queue {
     /// Groups that lag by more than they may skip the oldest batches that they were not granted. Whether some were.
     fn let_laggards_go(&mut self) -> bool {
         let mut skipped = Vec::new();
+        self.skips_soon = false;
+        // One that may lag by all there is would hold up workers as any other does.
+        let all_but_one = self.intake.ledger.usable().saturating_sub(1);
         for (&id, group) in &self.groups {
             let Some(most) = group.most_lag else { continue };
-            let over = self.lag(id).saturating_sub(most) as usize;
+            let over = self.lag(id).saturating_sub(most.min(all_but_one)) as usize;
             // Only what is complete: a block that fills is nobody's past.
             let complete = group.ungranted.iter().filter(|(_, block)| self.intake.control.is_full(**block));
+            let before = skipped.len();
             skipped.extend(complete.take(over).map(|(&seq, &block)| (id, seq, block)));
+            let of_group = skipped.len() - before;
+            self.skips_soon |= of_group < over && of_group < group.ungranted.len();
         }
         for &(id, seq, block) in &skipped {
             self.intake.ledger.set_done(block, id);

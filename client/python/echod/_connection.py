@@ -92,6 +92,9 @@ class Connection:
         ("required", "best-effort", "off"), `huge_pages` whether large arrays must be on huge pages ("auto", "required",
         "off"), `access` who else may do what, such as `["group:ml=read,write"]`; by default others may look.
 
+        A table of that name that has ended, that was read, and to which nobody is attached any more has served: a new one takes
+        its place, so that a program can be run again. Let late-comers of a run be given the table, or its name for `table()`.
+
         Returns when the memory is resident, which takes a second a GiB. If that takes long it is shown on a terminal or in
         a notebook, by tqdm if that is installed, unless `progress` is False. With a function it is called instead, with the
         bytes that are resident and how many there will be, in the end with all of them.

@@ -120,6 +120,8 @@ pub(crate) enum Stop {
     Finished(&'static str),
     /// A claim of it is open in this thread; it is called so.
     Open(&'static str),
+    /// The claim is not its own any more; it is called so.
+    Lost(&'static str),
 }
 
 impl From<Error> for Stop {
@@ -136,6 +138,10 @@ impl Stop {
             Self::Finished(noun) => {
                 let message = format!("this {noun} has finished: attach another");
                 failure::raise(py, "FinishedError", &message, &[])
+            }
+            Self::Lost(noun) => {
+                let message = format!("this {noun} has lost its claim, and nothing of it was committed");
+                failure::raise(py, "ClaimError", &message, &[])
             }
             Self::Open(noun) => {
                 let message = format!("a claim of this {noun} is open in this thread: end it first");
@@ -256,6 +262,7 @@ impl WriterCell {
             }
             // Dropping it gives the room to others.
             Some(claim) => drop(claim),
+            None if commit => return Err(Stop::Lost(self.noun)),
             None => {}
         }
         Ok(out.counts())

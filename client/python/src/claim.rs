@@ -65,9 +65,15 @@ impl Room {
         let Some(aside) = self.aside.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Ok(None);
         };
-        for array in &self.arrays {
-            // What comes after this belongs to others.
-            array.bind(py).call_method1("setflags", (false,))?;
+        // What comes after this belongs to others.
+        let locked = self
+            .arrays
+            .iter()
+            .try_for_each(|array| array.bind(py).call_method1("setflags", (false,)).map(drop));
+        if let Err(error) = locked {
+            // The claim is nobody's now, so it has to end here.
+            py.detach(|| self.cell.end(aside, &[], false)).map_err(|stop| stop.raise(py))?;
+            return Err(error);
         }
         let marks = std::mem::take(&mut *self.marks());
         let counts = py.detach(|| self.cell.end(aside, &marks, commit)).map_err(|stop| stop.raise(py))?;

@@ -6,6 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
 use crate::lease::Lease;
@@ -72,6 +73,11 @@ impl Pending {
                 Ok(false) => {
                     (awaited.is_told, awaited.not_before) = (false, None);
                     left.push(awaited);
+                }
+                // No failure of the event, but somebody's wish that this ends.
+                Err(error) if !error.is_instance_of::<PyException>(py) => {
+                    left.push(awaited);
+                    first.get_or_insert(error);
                 }
                 Err(error) => {
                     awaited.not_before = Some(now + AFTER_A_FAILURE);

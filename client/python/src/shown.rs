@@ -45,7 +45,11 @@ impl Shown {
 
     /// With arrays of its own, and given back.
     pub(crate) fn into_copy(mut self, py: Python<'_>) -> PyResult<Self> {
-        self.copied = Some(self.copy(py)?);
+        let copied = self.copy(py).inspect_err(|_| {
+            // Nobody has read it.
+            self.put_back();
+        })?;
+        self.copied = Some(copied);
         self.lease.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         Ok(self)
     }

@@ -6,7 +6,9 @@ use echo::access::{AccessList, Role};
 use echo::ids::{ClientId, TableId};
 use echo::spec::TableSpec;
 use echo::sync::{AtomicU64, Ordering};
+use echo::table::group::DEFAULT_GROUP;
 use echo::table::machine::Machine;
+use echo::table::queue::Queue;
 use echo::table::store::{Store, StoreError};
 use echo::wire::codec;
 use echo::wire::message::{
@@ -108,9 +110,15 @@ impl Supervisor {
     fn is_replaceable(&self, table: TableId, uid: u32) -> bool {
         let is = |table: &Table| {
             let machine = table.store.machine();
-            // Groups that somebody added are not asked for with the spec.
-            let groups = machine.queue().map_or(0, |queue| queue.groups().len());
-            table.uid == uid && machine.is_spent() && groups == 1
+            // Groups that somebody added or declared are not asked for with the spec.
+            let is_usual = |queue: &Queue| {
+                let mut groups = queue.groups().values();
+                let first = groups
+                    .next()
+                    .is_some_and(|group| group.name == DEFAULT_GROUP && group.most_lag.is_none());
+                first && groups.next().is_none()
+            };
+            table.uid == uid && machine.is_spent() && machine.queue().is_some_and(is_usual)
         };
         self.drain_until.is_none() && self.tables.get(&table).is_some_and(is)
     }

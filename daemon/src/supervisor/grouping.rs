@@ -70,7 +70,7 @@ pub(super) fn batch_bytes(spec: &TableSpec) -> u64 {
     (spec.sample_bytes() * u64::from(spec.batch_size)).max(1)
 }
 
-/// The whole batches in so many bytes.
+/// The whole batches in so many bytes, at least one.
 pub(super) fn most_lag(bytes: u64, batch_bytes: u64) -> u32 {
-    u32::try_from(bytes / batch_bytes).unwrap_or(u32::MAX)
+    u32::try_from(bytes / batch_bytes).unwrap_or(u32::MAX).max(1)
 }

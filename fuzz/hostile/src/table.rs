@@ -434,7 +434,8 @@ impl Table {
         let held: u32 = queue.readers().values().map(|reader| reader.held).sum();
         let granted = queue.granted_blocks().count() as u32;
         assert_eq!((held, granted), (granted, counts.granted), "a grant is lost, or there twice");
-        assert!(queue.readers().values().all(|reader| reader.held <= u32::from(reader.prefetch)));
+        // One that came back may go beyond.
+        assert!(queue.readers().values().all(|reader| reader.held <= u32::from(reader.prefetch) + 1));
         if let Some(poison) = queue.intake().poison() {
             assert!(!poison.to_string().is_empty());
             assert!(

@@ -193,12 +193,12 @@ impl WriterCell {
 
     /// The place of this call among the others, for as long as it lasts.
     pub(crate) fn line(&self) -> Line<'_> {
-        self.line_of(Thread::this())
+        Line { cell: self, caller: None, ticket: None }
     }
 
     /// That of another thread's call.
     pub(crate) const fn line_of(&self, caller: Thread) -> Line<'_> {
-        Line { cell: self, caller, ticket: None }
+        Line { cell: self, caller: Some(caller), ticket: None }
     }
 
     /// What a call says whose time is over.
@@ -347,7 +347,8 @@ impl WriterState {
 /// A call's place in line.
 pub(crate) struct Line<'c> {
     cell: &'c WriterCell,
-    caller: Thread,
+    /// None is whoever calls.
+    caller: Option<Thread>,
     ticket: Option<u64>,
 }
 
@@ -364,7 +365,7 @@ impl<'c> Line<'c> {
                 None if longest.is_zero() => Comes::Between,
                 None => Comes::New,
             };
-            if state.usable(comes, || self.caller)?.is_some()
+            if state.usable(comes, || self.caller.unwrap_or_else(Thread::this))?.is_some()
                 && let Place::AtHand(writer) = std::mem::replace(&mut state.place, Place::Copies)
             {
                 self.leave(&mut state);

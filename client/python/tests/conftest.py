@@ -1,4 +1,5 @@
 import itertools
+import signal
 import time
 
 import echod
@@ -6,6 +7,9 @@ import numpy as np
 import pytest
 
 _numbers = itertools.count()
+
+# A shell's background jobs are started with SIGINT ignored, and the tests interrupt themselves.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -430,30 +430,30 @@ impl Shared {
         }
     }
 
-    /// Tells of a reader's batches that came back, once they are so many. Under the inbox's lock, so that nothing is on
-    /// its way when the reader is detached.
+    /// Tells of a reader's batches that came back, once they are so many.
     fn tell_returned(&self, member: MemberId, inbox: &Inbox, enough: usize) -> Result<()> {
-        let mut told = inbox.state();
-        while told.returned.len() >= enough.max(1) {
-            let some = told.returned.len().min(MAX_TOKENS);
-            let request = Request::Release { member, tokens: told.returned[..some].to_vec() };
-            match socket::send(self.socket.as_fd(), &codec::encode_request(&request)?, &[])? {
-                Sent::Done => drop(told.returned.drain(..some)),
-                // The daemon reads slowly: told with the next one, or when this is tried again.
-                Sent::WouldBlock => break,
-            }
-        }
-        Ok(())
+        self.tell_some(&mut inbox.state().returned, enough, |tokens| Request::Release { member, tokens })
     }
 
-    /// As [`Shared::tell_returned`], for a sampler.
+    /// Tells of a sampler's requests whose samples were read, once they are so many.
     fn tell_read(&self, member: MemberId, inbox: &Inbox, enough: usize) -> Result<()> {
-        let mut told = inbox.state();
-        while told.read.len() >= enough.max(1) {
-            let some = told.read.len().min(MAX_TOKENS);
-            let request = Request::ReturnSamples { member, numbers: told.read[..some].to_vec() };
+        self.tell_some(&mut inbox.state().read, enough, |numbers| Request::ReturnSamples { member, numbers })
+    }
+
+    /// Tells as much as can be told now, once it is so much. Under the inbox's lock, so that nothing is on its way when the
+    /// reader is detached.
+    fn tell_some<T: Clone>(
+        &self,
+        untold: &mut Vec<T>,
+        enough: usize,
+        request: impl Fn(Vec<T>) -> Request,
+    ) -> Result<()> {
+        while untold.len() >= enough.max(1) {
+            let some = untold.len().min(MAX_TOKENS);
+            let request = request(untold[..some].to_vec());
             match socket::send(self.socket.as_fd(), &codec::encode_request(&request)?, &[])? {
-                Sent::Done => drop(told.read.drain(..some)),
+                Sent::Done => drop(untold.drain(..some)),
+                // The daemon reads slowly: told with the next one, or when this is tried again.
                 Sent::WouldBlock => break,
             }
         }

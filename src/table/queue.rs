@@ -4,9 +4,10 @@
 //! comes in. Calls change it and push what must be said to clients as [`Action`]s. It never waits: what cannot
 //! be done yet is done by a later call or by [`Queue::tick`].
 //!
-//! How samples come in is [`Intake`]'s; this is what becomes of complete blocks.
+//! How samples come in is [`Intake`]'s; this is what becomes of complete blocks: `granting` says who gets which, `grouping` has
+//! the groups.
 //!
-//! What always holds: a block is free, or it is live and then in each [`group`] either granted to one
+//! What always holds: a block is free, or it is live and then in each group either granted to one
 //! reader, or in the group's `ungranted`, or done with. A reader is granted a batch only while it holds fewer than its prefetch depth and its user no more than a fair part
 //! of the blocks (`quota`), the lowest sequence first. A complete batch that came back (its reader died, or its group was
 //! rewound) goes beyond the depth to a reader that has none to read, so that it need not wait for blocks that fill. A block is published
@@ -18,20 +19,22 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
-use crate::ids::{BlockIndex, BlockSeq, GrantNumber, LeaseToken};
+use crate::ids::{BlockIndex, BlockSeq, LeaseToken};
 use crate::ring::control::Control;
 use crate::ring::ready::{self, BlockState, ReadyWord};
 use crate::ring::record::ClientPage;
 use crate::sync::Ordering;
 use crate::table::action::{Action, Violation};
 use crate::table::ending::{MoveSamples, Phase};
-use crate::table::group::{self, DEFAULT_GROUP, Group, GroupError, GroupId};
+use crate::table::group::{DEFAULT_GROUP, Group, GroupError, GroupId};
 use crate::table::intake::Intake;
 use crate::table::ledger::{GrantRecord, Ledger};
 use crate::table::member::{MemberKey, Reader, UNKNOWN_UID};
 use crate::table::poison::{Poison, RebuildError};
-use crate::table::quota::Quota;
-use crate::wire::message::{EndReason, Grant, GroupFrom};
+use crate::wire::message::EndReason;
+
+mod granting;
+mod grouping;
 
 /// Where lease tokens come from.
 pub type Tokens = Box<dyn FnMut() -> io::Result<LeaseToken> + Send>;
@@ -48,27 +51,6 @@ pub struct Queue {
     turn: u64,
     /// A group lags by more than it may, and what it would skip is not complete.
     skips_soon: bool,
-}
-
-/// What is found out once while batches of a group are granted.
-#[derive(Default)]
-struct Known {
-    /// Who has something to read.
-    reading: Option<HashSet<MemberKey>>,
-    /// Blocks that readers of groups hold which may lag so far only.
-    lent: Option<HashSet<BlockIndex>>,
-}
-
-impl Known {
-    fn granted(&mut self, key: MemberKey, block: BlockIndex) {
-        if let Some(reading) = &mut self.reading {
-            // Nobody who may have more is left by the time that this is looked at, so it was complete.
-            reading.insert(key);
-        }
-        if let Some(lent) = &mut self.lent {
-            lent.insert(block);
-        }
-    }
 }
 
 impl Queue {
@@ -348,110 +330,6 @@ impl Queue {
         retired
     }
 
-    /// Grants what is not granted, to the readers that hold least, and tells those for whom nothing is left.
-    fn grant(&mut self, actions: &mut Vec<Action>) {
-        let mut quota = Quota::of(self.readers.values(), self.intake.ledger.usable());
-        for group in self.groups.keys().copied().collect::<Vec<_>>() {
-            self.grant_in(group, &mut quota, actions);
-        }
-        self.end_readers(actions);
-    }
-
-    fn grant_in(&mut self, group: GroupId, quota: &mut Quota, actions: &mut Vec<Action>) {
-        if self.intake.poison.is_some() {
-            return;
-        }
-        let mut granted: BTreeMap<MemberKey, Vec<Grant>> = BTreeMap::new();
-        let mut known = Known::default();
-        while let Some((key, seq, block)) = self.next_grant(group, quota, &mut known) {
-            let token = match (self.tokens)() {
-                Ok(token) => token,
-                Err(error) => {
-                    self.poisoned(Poison::Tokens(error.to_string()), actions);
-                    return;
-                }
-            };
-            let Some(reader) = self.readers.get_mut(&key) else { break };
-            self.turn += 1;
-            reader.turn = self.turn;
-            reader.held += 1;
-            quota.take(reader.uid);
-            reader.last_number = GrantNumber(reader.last_number.0 + 1);
-            let number = reader.last_number;
-            // GRANTED before the record: a daemon that dies in between leaves a needless wake, not a lost one.
-            ready::set_granted(&self.intake.control, block);
-            self.intake.ledger.set_grant(block, group, &GrantRecord { reader: key, number, token });
-            self.by_token.insert(token, (block, group));
-            if let Some(of_group) = self.groups.get_mut(&group) {
-                of_group.ungranted.remove(&seq);
-                of_group.last_granted = of_group.last_granted.max(seq);
-            }
-            known.granted(key, block);
-            granted.entry(key).or_default().push(Grant { number, seq, block: block.get(), token });
-        }
-        actions.extend(granted.into_iter().map(|(reader, grants)| Action::Grant { reader, grants }));
-    }
-
-    /// The next batch of a group that somebody is to have, and who.
-    fn next_grant(
-        &self,
-        group: GroupId,
-        quota: &Quota,
-        known: &mut Known,
-    ) -> Option<(MemberKey, BlockSeq, BlockIndex)> {
-        let of_group = self.groups.get(&group)?;
-        let allowed = self
-            .readers
-            .iter()
-            .filter(|(_, reader)| reader.group == group && reader.listens() && quota.allows(reader.uid));
-        let order = |(_, reader): &(&MemberKey, &Reader)| (reader.ended, reader.held, reader.turn);
-        if let Some((&key, _)) = allowed.clone().filter(|(_, reader)| reader.wants()).min_by_key(order) {
-            let mut ungranted = of_group.ungranted.iter();
-            let (&seq, &block) = ungranted.find(|(_, block)| self.may_lend(of_group, **block, known))?;
-            return Some((key, seq, block));
-        }
-        let mut came_back = of_group.ungranted.range(..of_group.last_granted);
-        let (&seq, &block) = came_back.find(|(_, block)| self.intake.control.is_full(**block))?;
-        if !self.may_lend(of_group, block, known) {
-            return None;
-        }
-        let reading = known.reading.get_or_insert_with(|| self.readers_of_complete(group));
-        // One beyond its depth at most, whatever workers say of what is complete.
-        let has_room = |reader: &Reader| reader.held <= u32::from(reader.prefetch);
-        let waiting = allowed.filter(|(key, reader)| has_room(reader) && !reading.contains(key));
-        waiting.min_by_key(order).map(|(&key, _)| (key, seq, block))
-    }
-
-    /// Readers of a group that were granted batches that are complete, and have not given them back.
-    fn readers_of_complete(&self, group: GroupId) -> HashSet<MemberKey> {
-        let granted = self.by_token.values().filter(|(_, of_group)| *of_group == group);
-        let complete = granted.filter(|(block, _)| self.intake.control.is_full(*block));
-        complete.filter_map(|&(block, _)| Some(self.intake.ledger.grant(block, group)?.reader)).collect()
-    }
-
-    /// Whether a group's readers may hold that block. Groups that may lag so far only hold up nobody: what their readers hold
-    /// cannot be skipped, so together they leave a block.
-    fn may_lend(&self, group: &Group, block: BlockIndex, known: &mut Known) -> bool {
-        if group.most_lag.is_none() {
-            return true;
-        }
-        let lent = known.lent.get_or_insert_with(|| {
-            let limited = |group| self.groups.get(group).is_some_and(|group| group.most_lag.is_some());
-            self.by_token.values().filter(|(_, group)| limited(group)).map(|&(block, _)| block).collect()
-        });
-        let most = self.intake.ledger.usable().saturating_sub(1).max(1) as usize;
-        lent.contains(&block) || lent.len() < most
-    }
-
-    /// Whether a batch that came back is complete by now, and somebody may wait for it.
-    fn has_come_back(&self) -> bool {
-        let came_back = |group: &Group| {
-            let mut before = group.ungranted.range(..group.last_granted);
-            before.any(|(_, block)| self.intake.control.is_full(*block))
-        };
-        self.groups.values().any(came_back)
-    }
-
     /// Compares the words that only a daemon writes, and that workers and readers rely on, with what was written. Who
     /// finds one spoilt would otherwise wait for what cannot come.
     fn check_words(&mut self) -> Result<(), Poison> {
@@ -583,166 +461,6 @@ impl Queue {
                 actions.push(Action::End { member, reason, end });
             }
         }
-    }
-
-    /// The groups that read it.
-    pub const fn groups(&self) -> &BTreeMap<GroupId, Group> {
-        &self.groups
-    }
-
-    /// The name of a group that is there.
-    pub fn group_name(&self, group: GroupId) -> &str {
-        self.groups.get(&group).map_or("", |group| &group.name)
-    }
-
-    fn group_named(&self, name: &str) -> Result<GroupId, GroupError> {
-        let found = self.groups.iter().find(|(_, group)| group.name == name);
-        found.map(|(&id, _)| id).ok_or_else(|| {
-            let there: Vec<&str> = self.groups.values().map(|group| &*group.name).collect();
-            GroupError::NoSuchGroup { name: name.to_owned(), there: there.join(", ") }
-        })
-    }
-
-    /// Of a new table, which nobody reads yet: these groups, and no other, read all of it. Their names were checked.
-    pub fn found_groups<'g>(&mut self, groups: impl Iterator<Item = (&'g str, Option<u32>)>) {
-        for id in std::mem::take(&mut self.groups).into_keys() {
-            self.intake.ledger.remove_group(id);
-        }
-        for (name, most_lag) in groups {
-            if let Some(id) = self.intake.ledger.add_group(name, most_lag) {
-                let mut group = Group::new(name.to_owned(), most_lag);
-                group.ungranted = self.intake.live.clone();
-                self.groups.insert(id, group);
-            }
-        }
-    }
-
-    /// A group more reads the table, from there on.
-    ///
-    /// # Errors
-    /// If it cannot be called so, or there are too many.
-    pub fn add_group(
-        &mut self,
-        name: &str,
-        from: GroupFrom,
-        most_lag: Option<u32>,
-        actions: &mut Vec<Action>,
-    ) -> Result<(), GroupError> {
-        group::check_name(name)?;
-        if self.group_named(name).is_ok() {
-            return Err(GroupError::Exists(name.to_owned()));
-        }
-        let id = self.intake.ledger.add_group(name, most_lag).ok_or(GroupError::TooMany)?;
-        let mut group = Group::new(name.to_owned(), most_lag);
-        let (cursor, _) = self.intake.cursor_and_limit();
-        for (&seq, &block) in &self.intake.live {
-            match from == GroupFrom::Newest && self.intake.geometry().first(seq).0 < cursor {
-                true => self.intake.ledger.set_done(block, id),
-                false => drop(group.ungranted.insert(seq, block)),
-            }
-        }
-        self.groups.insert(id, group);
-        self.let_laggards_go();
-        self.grant(actions);
-        Ok(())
-    }
-
-    /// A group reads the table no more, and holds up nobody.
-    ///
-    /// # Errors
-    /// If there is none of that name, it has readers, or it is the last one.
-    pub fn remove_group(&mut self, name: &str, actions: &mut Vec<Action>) -> Result<(), GroupError> {
-        let id = self.group_named(name)?;
-        let readers = self.readers.values().filter(|reader| reader.group == id).count();
-        if readers > 0 {
-            return Err(GroupError::HasReaders { name: name.to_owned(), readers });
-        }
-        if self.groups.len() == 1 {
-            return Err(GroupError::Last(name.to_owned()));
-        }
-        self.intake.ledger.remove_group(id);
-        self.groups.remove(&id);
-        for block in self.intake.live.values().copied().collect::<Vec<_>>() {
-            self.retire_if_done(block);
-        }
-        if self.intake.phase == Phase::Open {
-            self.publish();
-        }
-        self.grant(actions);
-        Ok(())
-    }
-
-    /// A group reads once more what it is done with and others are not. How many batches that are.
-    ///
-    /// # Errors
-    /// If there is none of that name.
-    pub fn rewind_group(&mut self, name: &str, actions: &mut Vec<Action>) -> Result<u64, GroupError> {
-        let id = self.group_named(name)?;
-        let mut again = Vec::new();
-        if let Some(group) = self.groups.get_mut(&id) {
-            for (&seq, &block) in &self.intake.live {
-                if self.intake.ledger.is_done(block, id) {
-                    // A daemon that died may have left the grant of a batch that is done with.
-                    self.intake.ledger.clear_grant(block, id);
-                    self.intake.ledger.set_undone(block, id);
-                    group.ungranted.insert(seq, block);
-                    again.push(seq);
-                }
-            }
-        }
-        self.let_laggards_go();
-        // Without those that it skipped at once.
-        let there = self.groups.get(&id).map(|group| &group.ungranted);
-        let again = again.iter().filter(|seq| there.is_some_and(|there| there.contains_key(seq))).count();
-        self.grant(actions);
-        Ok(again as u64)
-    }
-
-    /// How many readers a group has.
-    pub fn readers_of(&self, id: GroupId) -> usize {
-        self.readers.values().filter(|reader| reader.group == id).count()
-    }
-
-    /// How many batches a group skipped, and how many its readers gave back.
-    pub fn group_counts(&self, id: GroupId) -> (u64, u64) {
-        self.intake.ledger.group_counts(id)
-    }
-
-    /// Blocks that are begun and that a group is not done with.
-    pub fn lag(&self, id: GroupId) -> u32 {
-        let (cursor, _) = self.intake.cursor_and_limit();
-        let begun = self.intake.live.iter().filter(|(seq, _)| self.intake.geometry().first(**seq).0 < cursor);
-        begun.filter(|(_, block)| !self.intake.ledger.is_done(**block, id)).count() as u32
-    }
-
-    /// Groups that lag by more than they may skip the oldest batches that they were not granted. Whether some were.
-    fn let_laggards_go(&mut self) -> bool {
-        let mut skipped = Vec::new();
-        self.skips_soon = false;
-        // One that may lag by all there is would hold up workers as any other does.
-        let all_but_one = self.intake.ledger.usable().saturating_sub(1);
-        for (&id, group) in &self.groups {
-            let Some(most) = group.most_lag else { continue };
-            let over = self.lag(id).saturating_sub(most.min(all_but_one)) as usize;
-            // Only what is complete: a block that fills is nobody's past.
-            let complete = group.ungranted.iter().filter(|(_, block)| self.intake.control.is_full(**block));
-            let before = skipped.len();
-            skipped.extend(complete.take(over).map(|(&seq, &block)| (id, seq, block)));
-            let of_group = skipped.len() - before;
-            self.skips_soon |= of_group < over && of_group < group.ungranted.len();
-        }
-        for &(id, seq, block) in &skipped {
-            self.intake.ledger.set_done(block, id);
-            self.intake.ledger.count_skipped(id);
-            if let Some(group) = self.groups.get_mut(&id) {
-                group.ungranted.remove(&seq);
-            }
-            self.retire_if_done(block);
-        }
-        if !skipped.is_empty() && self.intake.phase == Phase::Open {
-            self.publish();
-        }
-        !skipped.is_empty()
     }
 
     /// Lets go of the private record, as a daemon that ends does.
